@@ -7,7 +7,7 @@ TokfleetError                 the command line prints it and ends with `exit_cod
 ├── ModelError                a model file cannot be found, read or made (1)
 ├── HostError                 this machine's own facts, lock, directories (1)
 ├── StoreError                the database cannot be used as it is (1)
-│   └── SchemaMismatch        it is older or newer than this code (1)
+│   └── SchemaMismatchError        it is older or newer than this code (1)
 ├── SqlError                  a question in SQL that cannot be answered (1)
 └── ClusterError              Ray cannot be started, reached or used (1)
 
@@ -53,7 +53,7 @@ class StoreError(TokfleetError):
     """The database cannot be used as it is."""
 
 
-class SchemaMismatch(StoreError):
+class SchemaMismatchError(StoreError):
     """The database's schema is older or newer than this code."""
 
 
