@@ -7,7 +7,8 @@ TokfleetError                 the command line prints it and ends with `exit_cod
 ├── ModelError                a model file cannot be found, read or made (1)
 ├── HostError                 this machine's own facts, lock, directories (1)
 ├── StoreError                the database cannot be used as it is (1)
-│   └── SchemaMismatchError        it is older or newer than this code (1)
+│   ├── SchemaMismatchError        it is older or newer than this code (1)
+│   └── StoreUnavailableError      locked, full, read-only: nothing is wrong with what was to be written (1)
 ├── SqlError                  a question in SQL that cannot be answered (1)
 └── ClusterError              Ray cannot be started, reached or used (1)
 
@@ -55,6 +56,10 @@ class StoreError(TokfleetError):
 
 class SchemaMismatchError(StoreError):
     """The database's schema is older or newer than this code."""
+
+
+class StoreUnavailableError(StoreError):
+    """The database cannot be written just now; the same rows may be accepted later."""
 
 
 class SqlError(TokfleetError):

@@ -1,7 +1,7 @@
 """What is to be measured: a test, its settings, the model, and the job they make (stdlib only)."""
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from schema.canonical import digest
 
@@ -12,6 +12,8 @@ QUANTISED_CACHE_TYPES = ("q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Test:
     """What is timed: prefill of `n_prompt` tokens, then decode of `n_gen`, after `n_depth` tokens of context."""
+
+    __test__: ClassVar[bool] = False  # pytest takes every class of this name for one of its own
 
     n_prompt: int
     n_gen: int

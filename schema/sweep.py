@@ -1,0 +1,256 @@
+"""The sweep file as a validated value: `load_sweep` reads it, or names every fault in it at once."""
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Literal
+
+from schema.host_terms import parse_host_entry
+from schema.job import CACHE_TYPES, Settings, Test
+from schema.problem import raise_problems, show
+from schema.sweep_keys import LEVELS, meant
+from schema.sweep_reader import Reader, kind
+from schema.sweep_values import BadValueError, choice, plain_text, seconds, switch, whole_number
+from schema.text_file import read_text
+from schema.yaml_file import Entry, Mapping, Node, Scalar, Sequence, parse_yaml
+
+MAX_TOKENS = 1_048_576
+MAX_TESTS = 10_000
+MAX_TAGS = 50
+
+READERS: dict[str, Callable[[Scalar], int | str]] = {
+    "n_batch": lambda scalar: whole_number(scalar, 1, MAX_TOKENS),
+    "n_ubatch": lambda scalar: whole_number(scalar, 1, MAX_TOKENS),
+    "n_threads": lambda scalar: whole_number(scalar, 1, 1024, ("physical", "all")),
+    "type_k": lambda scalar: choice(scalar, CACHE_TYPES),
+    "type_v": lambda scalar: choice(scalar, CACHE_TYPES),
+    "flash_attn": switch,
+    "n_gpu_layers": lambda scalar: whole_number(scalar, 0, 65_535, ("all",)),
+    "mmap": switch,
+}
+"""Setting under `params` -> what reads one of its values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelEntry:
+    """A model as asked: an absolute path, or `shape:quantisation` of a synthetic one."""
+
+    source: Literal["path", "synthetic"]
+    spec: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """What is to be measured, as asked. `params` holds the settings that were given, in the order of Settings.
+
+    No list holds a value twice. `hosts` without an entry means every host; `text` is the file's text.
+    """
+
+    name: str
+    models: tuple[ModelEntry, ...]
+    tests: tuple[Test, ...]
+    params: dict[str, tuple[int | str, ...]] = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
+    repetitions: int = 5
+    timeout_seconds: float = 1800.0
+    tags: dict[str, str] = field(default_factory=dict)
+    text: str = ""
+
+    def values(self, setting: str) -> tuple[int | str, ...]:
+        """Return the values asked for `setting`, or its default alone."""
+        return self.params.get(setting) or (getattr(Settings(), setting),)
+
+    @property
+    def n_combinations(self) -> int:
+        """Number of jobs on one host before anything is skipped."""
+        count = len(self.models) * len(self.tests)
+        for setting in fields(Settings):
+            count *= len(self.values(setting.name))
+        return count
+
+
+def load_sweep(path: Path) -> Sweep:
+    """Return the sweep in the file; SweepError holds every fault, each as `FILE:LINE: key: what is wrong`.
+
+    Relative model paths are taken from the file's own directory.
+    """
+    return parse_sweep(read_text(path), str(path), path.absolute().parent)
+
+
+def parse_sweep(text: str, filename: str, base: Path) -> Sweep:
+    """Return the sweep that `text` holds; `filename` stands in messages, `base` is where relative paths start."""
+    root, problems = parse_yaml(text, filename)
+    reader = Reader(problems)
+    reader.check_keys(root, "", "")
+    _only(reader, root, "builds", "default")
+    _only(reader, root, "order", "sequential")
+    sweep = Sweep(
+        name=reader.one(root.get("name"), lambda scalar: plain_text(scalar, 100)) or Path(filename).stem or "sweep",
+        models=_models(reader, root, base),
+        tests=_tests(reader, root.get("tests")),
+        params=_params(reader, root.get("params")),
+        hosts=reader.list_of(root.get("hosts"), "hosts", _host_entry),
+        repetitions=_repetitions(reader, root.get("repeat")),
+        timeout_seconds=reader.one(root.get("timeout"), seconds) or 1800.0,
+        tags=_tags(reader, root.get("tags")),
+        text=text,
+    )
+    raise_problems(filename, problems)
+    return sweep
+
+
+def _only(reader: Reader, root: Mapping, key: str, allowed: str) -> None:
+    entry = root.get(key)
+    for item in reader.items(entry, key) if entry else ():
+        if not isinstance(item, Scalar) or item.text != allowed:
+            found = show(item.text) if isinstance(item, Scalar) else kind(item)
+            reader.fault(item.line, key, f"{found} is not in this version; write `{allowed}`, or leave the key out.")
+
+
+def _repetitions(reader: Reader, entry: Entry | None) -> int:
+    if entry is not None and isinstance(entry.value, Mapping):
+        reader.fault(entry.line, "repeat", "min, max, until and within are not in this version; write a number.")
+        return 5
+    return reader.one(entry, lambda scalar: int(whole_number(scalar, 1, 1000))) or 5
+
+
+def _tags(reader: Reader, entry: Entry | None) -> dict[str, str]:
+    if entry is None:
+        return {}
+    if not isinstance(entry.value, Mapping):
+        reader.fault(entry.line, "tags", f"{kind(entry.value)} stands where tags belong; write `tags: {{why: text}}`.")
+        return {}
+    tags = entry.value.entries
+    if len(tags) > MAX_TAGS:
+        reader.fault(entry.line, "tags", f"there are {len(tags)} tags; write at most {MAX_TAGS}.")
+    for tag in tags[:MAX_TAGS]:
+        name = Scalar(tag.line, tag.key, quoted=True)
+        reader.attempt(name, f"tags.{tag.key}", lambda scalar: plain_text(scalar, 64))
+    return {tag.key: reader.one(tag, lambda scalar: plain_text(scalar, 200), "tags.") or "" for tag in tags[:MAX_TAGS]}
+
+
+def _params(reader: Reader, entry: Entry | None) -> dict[str, tuple[int | str, ...]]:
+    mapping = reader.mapping(entry)
+    if mapping is None:
+        return {}
+    found = {name: reader.list_of(mapping.get(name), f"params.{name}", read) for name, read in READERS.items()}
+    return {setting.name: found[setting.name] for setting in fields(Settings) if found[setting.name]}
+
+
+def _tests(reader: Reader, entry: Entry | None) -> tuple[Test, ...]:
+    faults_before = reader.n_faults
+    mapping = reader.mapping(entry) or Mapping(0, ())
+    axes = {key: reader.list_of(mapping.get(key), f"tests.{key}", _tokens) for key in ("n_prompt", "n_gen", "n_depth")}
+    pairs = _pairs(reader, mapping.get("pg"))
+    if not any(mapping.get(key) for key in ("n_prompt", "n_gen", "pg")):
+        axes |= {"n_prompt": (512,), "n_gen": (128,)}
+    shapes = [(n, 0) for n in axes["n_prompt"] if n] + [(0, n) for n in axes["n_gen"] if n] + list(pairs)
+    depths = axes["n_depth"] or (0,)
+    line, n_tests = (entry.line if entry else 0), len(shapes) * len(depths)
+    if not shapes and reader.n_faults == faults_before:
+        reader.fault(line, "tests", "there is nothing to measure; give n_prompt or n_gen a number above 0.")
+    if n_tests > MAX_TESTS:
+        reader.fault(line, "tests", f"these are {n_tests} tests; write at most {MAX_TESTS}.")
+        return ()
+    return tuple(Test(n_prompt=p, n_gen=g, n_depth=depth) for depth in depths for p, g in shapes)
+
+
+def _pairs(reader: Reader, entry: Entry | None) -> tuple[tuple[int, int], ...]:
+    if entry is None:
+        return ()
+    items = reader.items(entry, "tests.pg")
+    if items and all(isinstance(item, Scalar) for item in items):
+        texts = ", ".join(item.text for item in items if isinstance(item, Scalar))
+        reader.fault(entry.line, "tests.pg", f"{show(texts)} is no list of pairs; write [[512, 128]].")
+        return ()
+    found = [(item.line, pair) for item in items if (pair := _pair(reader, item)) is not None]
+    return reader.distinct(found, "tests.pg", lambda pair: f"[{pair[0]}, {pair[1]}]")
+
+
+def _pair(reader: Reader, item: Node) -> tuple[int, int] | None:
+    parts = item.items if isinstance(item, Sequence) else ()
+    scalars = [part for part in parts if isinstance(part, Scalar)]
+    if len(parts) != 2 or len(scalars) != 2:
+        reader.fault(item.line, "tests.pg", "a pair is [n_prompt, n_gen]; write it like [512, 128].")
+        return None
+    numbers = [reader.attempt(part, "tests.pg", _tokens_in_a_pair) for part in scalars]
+    return None if None in numbers else (numbers[0] or 0, numbers[1] or 0)
+
+
+def _models(reader: Reader, root: Mapping, base: Path) -> tuple[ModelEntry, ...]:
+    entry = root.get("models")
+    if entry is None:
+        if not any(meant(other.key, "") == "models" for other in root.entries):
+            reader.fault(1, "models", "the key is missing; write `models: [{path: FILE.gguf}]`.")
+        return ()
+    found = []
+    for number, item in enumerate(reader.items(entry, "models"), 1):
+        model = _model(reader, item, f"models[{number}]", base)
+        if model is not None:
+            found.append((item.line, model))
+    return reader.distinct(found, "models", lambda model: show(model.spec))
+
+
+def _model(reader: Reader, item: Node, key: str, base: Path) -> ModelEntry | None:
+    if not isinstance(item, Mapping):
+        reader.fault(item.line, key, _model_form(item))
+        return None
+    reader.check_keys(item, "models", f"{key}.")
+    given = [entry for entry in item.entries if entry.key in LEVELS["models"]]
+    if len(given) == 1:
+        return _model_of(reader, given[0], f"{key}.{given[0].key}", base)
+    if given:
+        both = f"`{given[0].key}` and `{given[1].key}`"
+        reader.fault(given[1].line, key, f"one model cannot be both {both}; write two entries.")
+    elif not any(meant(other.key, "models") in LEVELS["models"] for other in item.entries):
+        reader.fault(item.line, key, f"there is no model here; {_MODEL_FORMS}")
+    return None
+
+
+def _model_of(reader: Reader, entry: Entry, key: str, base: Path) -> ModelEntry | None:
+    if entry.key == "hf":
+        reader.fault(entry.line, key, "not in this version; download the file and write `path: FILE.gguf`.")
+        return None
+    if not isinstance(entry.value, Scalar):
+        reader.fault(entry.line, key, f"{kind(entry.value)} stands where one value belongs; write one entry a model.")
+        return None
+    if entry.key == "synthetic":
+        spec = reader.attempt(entry.value, key, _synthetic)
+        return ModelEntry(source="synthetic", spec=spec) if spec else None
+    path = reader.attempt(entry.value, key, lambda scalar: plain_text(scalar, 4096))
+    return ModelEntry(source="path", spec=os.path.normpath(base / os.path.expanduser(path))) if path else None
+
+
+_MODEL_FORMS = "write `path: FILE.gguf` or `synthetic: SHAPE:QUANTISATION`."
+
+
+def _model_form(item: Node) -> str:
+    if not isinstance(item, Scalar) or item.is_null:
+        return f"{kind(item)} stands where a model belongs; {_MODEL_FORMS}"
+    looks_synthetic = ":" in item.text and not item.text.lower().endswith(".gguf")
+    return f"say what {show(item.text)} is; write `{{{'synthetic' if looks_synthetic else 'path'}: {item.text:.60}}}`."
+
+
+def _tokens(scalar: Scalar) -> int:
+    return int(whole_number(scalar, 0, MAX_TOKENS))
+
+
+def _tokens_in_a_pair(scalar: Scalar) -> int:
+    return int(whole_number(scalar, 1, MAX_TOKENS))
+
+
+def _host_entry(scalar: Scalar) -> str:
+    try:
+        parse_host_entry(plain_text(scalar, 400))
+    except ValueError as error:
+        raise BadValueError(str(error)) from None
+    return " ".join(scalar.text.split())
+
+
+def _synthetic(scalar: Scalar) -> str:
+    text = plain_text(scalar, 200)
+    if not re.fullmatch(r"[\w.+-]+:\w+", text, re.ASCII):
+        raise BadValueError(f"{show(text)} is not SHAPE:QUANTISATION; write it like llama-3.2-1b:Q4_K_M.")
+    return text

@@ -1,0 +1,198 @@
+"""The views: what people who write SQL may rely on. Columns are only ever added.
+
+Plain SQL that SQLite and PostgreSQL both understand. `tokfleet db upgrade` drops them before it
+changes a table and makes them again afterwards, so they need no migrations of their own.
+
+In `results`, `latest` and `failures` a setting's bare name is what was in effect, as far as it could
+be read back (else NULL); `asked_…` is what the sweep said. Names and values are those of llama-bench:
+`flash_attn` is 0 or 1, `load_mode` is `mmap` or `none`; rates are tokens per second, `…_ns` nanoseconds.
+"""
+
+from schema.canonical import digest
+
+_IDENTITY = """
+    r.run_uid AS run_uid,
+    r.name AS run_name,
+    r.tags AS tags,
+    j.job_uid AS job_uid,
+    a.attempt_uid AS attempt_uid,
+    a.number AS attempt_number,
+    j.config_key AS config_key,
+    j.replica AS replica,
+    h.host_uid AS host_uid,
+    h.hostname AS host,
+    a.hardware_id AS hardware_id,
+    a.allocation_id AS allocation_id,
+    a.environment_id AS environment_id,
+    a.build_id AS build_id,
+    asked.identity AS model_identity,
+    asked.name AS model,
+    j.kind AS kind,
+    j.test AS test,
+    j.n_prompt AS n_prompt,
+    j.n_gen AS n_gen,
+    j.n_depth AS n_depth,
+    a.started_at AS test_time,
+    a.ended_at AS ended_at,
+    b.llama_cpp_commit AS build_commit,
+    hw.cpu_name AS cpu_info,
+    hw.gpu_names AS gpu_info,
+    b.backends AS backends"""
+
+_SETTINGS = """
+    a.n_batch AS n_batch,
+    a.n_ubatch AS n_ubatch,
+    a.n_threads AS n_threads,
+    a.type_k AS type_k,
+    a.type_v AS type_v,
+    a.n_gpu_layers AS n_gpu_layers,
+    CASE a.flash_attn WHEN 'on' THEN 1 WHEN 'off' THEN 0 END AS flash_attn,
+    CASE a.mmap WHEN 'on' THEN 'mmap' WHEN 'off' THEN 'none' END AS load_mode,
+    j.asked_n_batch AS asked_n_batch,
+    j.asked_n_ubatch AS asked_n_ubatch,
+    j.asked_n_threads AS asked_n_threads,
+    j.asked_type_k AS asked_type_k,
+    j.asked_type_v AS asked_type_v,
+    j.asked_n_gpu_layers AS asked_n_gpu_layers,
+    j.asked_flash_attn AS asked_flash_attn,
+    j.asked_mmap AS asked_mmap,
+    j.build AS asked_build,
+    j.repetitions AS asked_repetitions,
+    j.seed AS seed"""
+
+_MODEL = """
+    a.model_filename AS model_filename,
+    m.model_type AS model_type,
+    m.model_size AS model_size,
+    m.model_n_params AS model_n_params,
+    m.sha256 AS model_sha256,
+    m.synthetic AS model_synthetic"""
+
+_MEASURED = """
+    a.avg_ns AS avg_ns,
+    a.stddev_ns AS stddev_ns,
+    a.avg_ts AS avg_ts,
+    a.stddev_ts AS stddev_ts,
+    a.median_ts AS median_ts,
+    a.min_ts AS min_ts,
+    a.max_ts AS max_ts,
+    a.prompt_ts AS prompt_ts,
+    a.gen_ts AS gen_ts,
+    a.n_samples AS n_samples,
+    CAST(a.latency_p50_ns AS DOUBLE PRECISION) / 1000000 AS latency_p50_ms,
+    CAST(a.latency_p95_ns AS DOUBLE PRECISION) / 1000000 AS latency_p95_ms,
+    CAST(a.latency_p99_ns AS DOUBLE PRECISION) / 1000000 AS latency_p99_ms,
+    CAST(a.latency_max_ns AS DOUBLE PRECISION) / 1000000 AS latency_max_ms,
+    a.load_seconds AS load_seconds,
+    a.fill_seconds AS fill_seconds,
+    a.warmup_seconds AS warmup_seconds,
+    a.quality AS quality,
+    a.quality_reasons AS quality_reasons,
+    c.cpu_share AS cpu_share,
+    c.run_delay_share AS run_delay_share,
+    c.others_busy_cores AS others_busy_cores,
+    c.steal_share AS steal_share"""
+
+_FAILURE = """
+    a.final AS final,
+    a.superseded AS superseded,
+    a.failure_stage AS stage,
+    a.failure_kind AS failure_kind,
+    a.failure_message AS message,
+    a.failure_signal AS signal,
+    a.failure_exit_code AS exit_code,
+    a.n_samples AS n_samples,
+    a.log_tail AS log_tail"""
+
+_FROM = """
+FROM attempt AS a
+JOIN job AS j ON j.id = a.job_id
+JOIN run AS r ON r.id = j.run_id
+JOIN host AS h ON h.id = j.host_id
+JOIN model AS asked ON asked.id = j.model_id
+LEFT JOIN model AS m ON m.id = a.model_id
+LEFT JOIN build AS b ON b.build_id = a.build_id
+LEFT JOIN hardware AS hw ON hw.hardware_id = a.hardware_id
+LEFT JOIN condition AS c ON c.attempt_id = a.id"""
+
+_RESULTS = f"SELECT{_IDENTITY},{_MODEL},{_SETTINGS},{_MEASURED}{_FROM}\nWHERE a.final AND a.status = 'measured'"
+
+_LATEST = """SELECT results.*
+FROM results
+JOIN (
+    SELECT
+        attempt_uid AS uid,
+        ROW_NUMBER() OVER (
+            PARTITION BY host_uid, hardware_id, model_identity, build_id, config_key
+            ORDER BY test_time DESC, attempt_uid DESC
+        ) AS age
+    FROM results
+) AS ranked ON ranked.uid = results.attempt_uid
+WHERE ranked.age = 1"""
+
+_FAILURES = f"SELECT{_IDENTITY},{_SETTINGS},{_FAILURE}{_FROM}\nWHERE a.status = 'failed'"
+
+_SAMPLES = """SELECT
+    r.run_uid AS run_uid,
+    j.job_uid AS job_uid,
+    a.attempt_uid AS attempt_uid,
+    h.hostname AS host,
+    asked.name AS model,
+    j.kind AS kind,
+    j.test AS test,
+    a.status AS status,
+    a.final AS final,
+    s.repetition AS repetition,
+    s.n_tokens AS n_tokens,
+    s.elapsed_ns AS elapsed_ns,
+    s.prompt_ns AS prompt_ns,
+    s.gen_ns AS gen_ns,
+    CAST(s.n_tokens AS DOUBLE PRECISION) * 1000000000 / s.elapsed_ns AS ts,
+    s.cpu_share AS cpu_share
+FROM sample AS s
+JOIN attempt AS a ON a.id = s.attempt_id
+JOIN job AS j ON j.id = a.job_id
+JOIN run AS r ON r.id = j.run_id
+JOIN host AS h ON h.id = j.host_id
+JOIN model AS asked ON asked.id = j.model_id"""
+
+_HOSTS = """SELECT
+    h.host_uid AS host_uid,
+    h.hostname AS host,
+    h.uid_source AS uid_source,
+    h.fingerprint_at AS fingerprint_at,
+    h.hardware_id AS hardware_id,
+    h.allocation_id AS allocation_id,
+    h.environment_id AS environment_id,
+    h.build_id AS build_id,
+    hw.arch AS arch,
+    hw.cpu_name AS cpu_info,
+    hw.n_cores_physical AS n_cores_physical,
+    hw.n_cores_logical AS n_cores_logical,
+    hw.memory_gib AS memory_gib,
+    hw.gpu_names AS gpu_info,
+    hw.gpu_status AS gpu_status,
+    hw.hypervisor AS hypervisor,
+    al.n_cpus AS n_cpus,
+    al.cpu_quota_cores AS cpu_quota_cores,
+    al.memory_limit_bytes AS memory_limit_bytes,
+    al.container AS container,
+    e.os AS os,
+    e.kernel AS kernel,
+    e.python AS python,
+    e.governor AS governor,
+    e.gpu_driver AS gpu_driver,
+    b.llama_cpp_commit AS build_commit,
+    b.backends AS backends,
+    h.errors AS errors
+FROM host AS h
+LEFT JOIN hardware AS hw ON hw.hardware_id = h.hardware_id
+LEFT JOIN allocation AS al ON al.allocation_id = h.allocation_id
+LEFT JOIN environment AS e ON e.environment_id = h.environment_id
+LEFT JOIN build AS b ON b.build_id = h.build_id"""
+
+VIEWS = {"results": _RESULTS, "latest": _LATEST, "failures": _FAILURES, "samples": _SAMPLES, "hosts": _HOSTS}
+"""Name and SELECT of every view, in the order in which they can be made; drop them in reverse."""
+
+VIEW_HASH = digest(VIEWS)
+"""Tells a store whose views are not these; kept in schema_info."""
