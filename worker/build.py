@@ -1,0 +1,76 @@
+"""Which llama.cpp a Python environment of this host would run: asked in its own process, kept until its files change."""
+
+import json
+import subprocess
+from dataclasses import asdict, replace
+from hashlib import sha256
+from pathlib import Path
+
+from schema.canonical import decode, digest
+from schema.errors import HostError
+from schema.host import Build
+from worker.child import child_environment
+
+LIMIT_SECONDS = 60.0
+
+
+def find_build(python: str, home: Path) -> Build:
+    """Return the build that `python` would run; raises HostError when it can run none, with the reason it gave."""
+    kept = home / "cache" / f"build-{digest(python)[:16]}.json"
+    build = _read(kept)
+    if build is None:
+        build, files = _ask(python)
+        _write(kept, build, files)
+    return build
+
+
+def _ask(python: str) -> tuple[Build, list[str]]:
+    try:
+        answer = subprocess.run(
+            [python, "-m", "worker", "--build"],
+            env=child_environment(),
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+            check=False,
+        )
+        reply = json.loads(answer.stdout.splitlines()[-1])
+    except OSError as error:
+        raise HostError(f"The measuring Python {python} cannot be started: {error.strerror}.") from error
+    except subprocess.TimeoutExpired as error:
+        raise HostError(f"{python} did not say within {LIMIT_SECONDS:g} s which llama.cpp it runs.") from error
+    except (ValueError, IndexError) as error:
+        reason = (answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"])[-1]
+        raise HostError(f"{python} cannot run llama.cpp: {reason}. Run `make engine` to build it.") from error
+    files = reply["files"]
+    return replace(decode(Build, reply["build"]), library_sha256=_sha256(files)), files
+
+
+def _sha256(files: list[str]) -> str:
+    whole = sha256()
+    for name in sorted(files):
+        whole.update(Path(name).read_bytes())
+    return whole.hexdigest()
+
+
+def _stamp(files: list[str]) -> list[list[object]]:
+    return [[name, Path(name).stat().st_size, Path(name).stat().st_mtime_ns] for name in files]
+
+
+def _read(kept: Path) -> Build | None:
+    try:
+        content = json.loads(kept.read_text())
+        if content["files"] == _stamp([name for name, _, _ in content["files"]]):
+            return decode(Build, content["build"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return None
+
+
+def _write(kept: Path, build: Build, files: list[str]) -> None:
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps({"build": asdict(build), "files": _stamp(files)}))
+    except OSError:
+        pass  # it is asked again the next time

@@ -1,0 +1,118 @@
+"""The measuring process: a group of assignments in, events out. Imports only the standard library and llama_cpp."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from schema.job import Assignment, Settings
+from schema.record import Latency, Sample
+from worker.measure import EngineError, Measured, measure
+
+Emit = Callable[[dict[str, Any]], None]
+HISTOGRAM_BINS = 64
+
+
+def run(spec: dict[str, Any], assignments: list[Assignment], emit: Emit) -> None:
+    """Measure `assignments` one after another with one loaded model; stop after the first that fails.
+
+    `spec` holds `path`, `n_threads` (what each symbol means on this host). Every fact leaves
+    through `emit` as it is known: `attempt_start`, `stage`, `sample`, `attempt_end`.
+    """
+    model: Any = None
+    load_seconds = 0.0
+    for assignment in assignments:
+        emit({"event": "attempt_start", "attempt_uid": assignment.attempt_uid})
+        try:
+            if model is None:
+                emit({"event": "stage", "stage": "load"})
+                begun = time.perf_counter()
+                model = _load(Path(spec["path"]), assignment.job.settings)
+                load_seconds = time.perf_counter() - begun
+            end = _attempt(model, spec, assignment, emit)
+        except (EngineError, MemoryError) as error:
+            emit({"event": "attempt_end", "attempt_uid": assignment.attempt_uid, "error": _say(error)})
+            return
+        emit({"event": "attempt_end", "attempt_uid": assignment.attempt_uid, "load_seconds": load_seconds, **end})
+
+
+def _load(path: Path, settings: Settings) -> Any:
+    from worker import engine
+
+    return engine.Model(path, settings, engine.start())
+
+
+def _say(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _attempt(model: Any, spec: dict[str, Any], assignment: Assignment, emit: Emit) -> dict[str, Any]:
+    """Measure one assignment in a fresh context and return what `attempt_end` tells of it."""
+    from worker.engine import Context
+
+    job = assignment.job
+    n_threads = _resolve_threads(job.settings, spec["n_threads"])
+    emit({"event": "stage", "stage": "context"})
+    context = Context(model, job.settings, n_threads, job.test.n_depth + job.test.n_tokens)
+    try:
+        found = measure(
+            context,
+            job.test,
+            job.repetitions,
+            job.seed,
+            time.perf_counter_ns,
+            lambda stage: emit({"event": "stage", "stage": stage}),
+            lambda sample: emit(_sample_event(assignment.attempt_uid, sample)),
+            time.process_time_ns,
+            n_threads,
+        )
+        return _end(model, context, job.settings, n_threads, found)
+    finally:
+        context.close()
+
+
+def _resolve_threads(settings: Settings, symbols: dict[str, int]) -> int:
+    n = settings.n_threads
+    return symbols[n] if isinstance(n, str) else n
+
+
+def _sample_event(attempt_uid: str, sample: Sample) -> dict[str, Any]:
+    return {"event": "sample", "attempt_uid": attempt_uid, "sample": asdict(sample)}
+
+
+def _end(model: Any, context: Any, settings: Settings, n_threads: int, found: Measured) -> dict[str, Any]:
+    in_effect = model.load_in_effect | context.settings_in_effect
+    return {
+        "resolved": asdict(settings) | {"n_threads": n_threads},
+        "in_effect": {name: asdict(value) for name, value in in_effect.items()},
+        "model": model.facts(),
+        "latency": asdict(latency(found.token_ns)) if found.token_ns else None,
+        "fill_seconds": found.fill_seconds,
+        "warmup_seconds": found.warmup_seconds,
+        "warmup_passes": found.warmup_passes,
+    }
+
+
+def latency(token_ns: array[int]) -> Latency:
+    """Return percentiles (nearest rank) and the histogram of decode latencies in ns."""
+    ordered = sorted(token_ns)
+    bins = [0] * HISTOGRAM_BINS
+    for ns in ordered:
+        bins[_bin(ns)] += 1
+
+    def percentile(p: int) -> int:
+        return ordered[max(0, -(-p * len(ordered) // 100) - 1)]
+
+    return Latency(
+        p50_ns=percentile(50), p95_ns=percentile(95), p99_ns=percentile(99), max_ns=ordered[-1], histogram=tuple(bins)
+    )
+
+
+def _bin(ns: int) -> int:
+    """Return i such that ns lies in [2^(i/2), 2^((i+1)/2)) microseconds: from ns² in whole numbers, so exactly."""
+    square_us = (ns * ns) // 1_000_000
+    return min(max(square_us.bit_length() - 1, 0), HISTOGRAM_BINS - 1)
