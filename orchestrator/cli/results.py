@@ -1,0 +1,87 @@
+"""`tokfleet results` and `tokfleet sql`: what was measured, and questions about it."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from orchestrator.cli.db import database_url, db_option
+from orchestrator.cli.output import format_option, note, terminal_width, write, write_rows
+from schema.errors import UsageError
+
+MOST_ROWS = 1_000_000_000
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--failed", is_flag=True, help="List the failed attempts and why they failed.")
+@click.option(
+    "--limit", type=click.IntRange(1, MOST_ROWS), default=1000, show_default=True, help="At most so many rows."
+)
+@format_option
+@db_option
+def results(run: str | None, failed: bool, limit: int, form: str, db: str | None) -> None:
+    """List the measured rates, newest first: all, or those of RUN (its uid, the start of it, or `latest`).
+
+    As a table it shows what people ask first; every other format has all columns of the view.
+    """
+    from orchestrator.report import failures_table, results_table
+    from orchestrator.store import Store
+
+    with Store.open(database_url(db), create=False) as store:
+        uid = store.run(run).run_uid if run else None
+        rows = store.failures(uid, limit + 1) if failed else store.results(uid, limit + 1)
+    if len(rows) > limit:
+        rows = rows[:limit]
+        _note_limit(limit)
+    if not rows:
+        note(f"No {'failed attempts' if failed else 'results'}{f' of run {run}' if run else ''} yet.")
+    if form == "table":
+        width = terminal_width(sys.stdout)
+        write(failures_table(rows, width) if failed else results_table(rows, width))
+    elif rows or form == "json":
+        write_rows(tuple(rows[0]) if rows else (), [tuple(row.values()) for row in rows], form)
+
+
+@click.command()
+@click.argument("query", metavar="QUERY|FILE|-")
+@click.option(
+    "--limit", type=click.IntRange(1, MOST_ROWS), default=1000, show_default=True, help="At most so many rows."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds."
+)
+@format_option
+@db_option
+def sql(query: str, limit: int, timeout: float, form: str, db: str | None) -> None:
+    """Ask the database one question in SQL; it can change nothing.
+
+    The views results, latest, failures, samples and hosts are what to ask: for example
+
+    \b
+      tokfleet sql "select host, model, test, avg_ts, stddev_ts from latest"
+    """
+    from orchestrator.ask import ask
+
+    answer = ask(database_url(db), _query(query), limit, timeout)
+    write_rows(answer.columns, answer, form)
+    if answer.truncated:
+        _note_limit(limit)
+
+
+def _note_limit(limit: int) -> None:
+    note(f"These are the first {limit} rows; --limit asks for more.")
+
+
+def _query(query: str) -> str:
+    """Return the SQL: the argument itself, the file that it names, or standard input for `-`."""
+    if query == "-":
+        if sys.stdin is None:
+            raise UsageError("There is no standard input to read the SQL from.")
+        return sys.stdin.read()
+    if any(mark.isspace() for mark in query.strip()) or not Path(query).is_file():
+        return query
+    try:
+        return Path(query).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"The file {query} is no text in UTF-8.") from error

@@ -1,0 +1,145 @@
+"""Groups of jobs as Ray tasks: one streaming task per group, its events read as they come.
+
+Ray reads its environment when it is imported, so it is imported only inside a running
+`orchestrator.cluster`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from schema.canonical import decode
+from schema.job import Group
+from schema.record import Failure, Placement, Record
+from worker.build import find_build
+from worker.fingerprint.take import take
+from worker.journal import lives
+from worker.lock import HostLock
+from worker.supervisor import Supervisor, recover, trim, utc_now
+
+Event = dict[str, Any]
+LOCK_WAIT_SECONDS = 24 * 3600.0
+SETTLE_SECONDS = 10.0
+
+
+def run_group(group: Group, host_uid: str, home: Path, python: str) -> Generator[Event, None, None]:
+    """Yield the events of `group` measured on the host `host_uid`, as `worker.supervisor` makes them.
+
+    A host or worker that is lost ends every attempt that it still owed as `failed(host lost)`.
+    Closing the iterator cancels the task, by force: it may be inside llama.cpp.
+    """
+    import ray
+
+    task = ray.remote(_measure_group).options(
+        **_on_host(host_uid), resources={"bench_slot": 1}, _generator_backpressure_num_objects=1
+    )
+    stream: Any = task.remote(asdict(group), str(home), python)
+    owed = {assignment.attempt_uid for assignment in group.assignments}
+    try:
+        for reference in stream:
+            event = ray.get(reference)
+            if event["event"] == "attempt_end":
+                owed.discard(event["record"]["attempt_uid"])
+            yield event
+    except ray.exceptions.RayError as error:
+        yield from _lost(group, owed, host_uid, error)
+    except BaseException:
+        ray.cancel(stream, force=True)
+        _wait_for_end(group, host_uid, home)
+        raise
+
+
+def _wait_for_end(group: Group, host_uid: str, home: Path) -> None:
+    """Wait until the cancelled group's processes are gone, so that its journal can be read to its end."""
+    import ray
+
+    task = ray.remote(_lives).options(**_on_host(host_uid))
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while ray.get(task.remote(str(home), group.group_uid)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def _lives(home: str, group_uid: str) -> bool:
+    return lives(Path(home), group_uid)
+
+
+def recovered(host_uid: str, home: Path) -> list[Event]:
+    """Return what dead groups left in the journals of the host `host_uid`."""
+    import ray
+
+    task = ray.remote(_recover).options(**_on_host(host_uid))
+    found: list[Event] = ray.get(task.remote(str(home)))
+    return found
+
+
+def acknowledge(host_uid: str, home: Path, attempt_uids: frozenset[str]) -> None:
+    """Tell the host `host_uid` which attempts are safe in the store, so that it may forget them."""
+    import ray
+
+    task = ray.remote(_acknowledge).options(**_on_host(host_uid))
+    ray.get(task.remote(str(home), attempt_uids))
+
+
+def _on_host(host_uid: str) -> dict[str, Any]:
+    return {"max_retries": 0, "num_cpus": 0, "label_selector": {"host": host_uid}}
+
+
+def _measure_group(group: dict[str, Any], home: str, python: str) -> Iterator[Event]:
+    """Run in a Ray worker: hold the host and measure; each event is fsynced before it is yielded."""
+    lock = HostLock()
+    holder = lock.try_acquire(f"tokfleet group {group['group_uid']}")
+    if holder is not None:
+        yield {"event": "stage", "stage": "wait", "text": f"waiting for the host: {holder.describe()}"}
+        lock.acquire(LOCK_WAIT_SECONDS)
+    with lock:
+        fingerprint = take(Path(home), find_build(python, Path(home)))
+        yield from Supervisor(
+            group=decode(Group, group),
+            fingerprint=fingerprint,
+            home=Path(home),
+            python=python,
+            placement=_placement(),
+        ).run()
+
+
+def _placement() -> Placement:
+    import ray
+
+    context = ray.get_runtime_context()
+    return Placement(ray_node_id=context.get_node_id(), ray_task_id=context.get_task_id(), worker_pid=os.getpid())
+
+
+def _recover(home: str) -> list[Event]:
+    return list(recover(Path(home)))
+
+
+def _acknowledge(home: str, attempt_uids: frozenset[str]) -> None:
+    trim(Path(home), attempt_uids)
+
+
+def _lost(group: Group, owed: set[str], host_uid: str, error: Exception) -> Iterator[Event]:
+    for assignment in group.assignments:
+        if assignment.attempt_uid not in owed:
+            continue
+        now = utc_now()
+        record = Record(
+            attempt_uid=assignment.attempt_uid,
+            job_uid=assignment.job.job_uid,
+            run_uid=assignment.job.run_uid,
+            host_uid=host_uid,
+            number=assignment.number,
+            started_at=now,
+            ended_at=now,
+            status="failed",
+            failure=Failure(stage="host lost", message=_reason(error), kind="host_lost"),
+        )
+        yield {"event": "attempt_end", "record": asdict(record)}
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]

@@ -1,0 +1,231 @@
+"""Values as rows and rows as values (pure): what goes into which column, and what an attempt's samples come to."""
+
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from datetime import UTC, datetime
+from typing import Any
+
+from schema.host import Allocation, Build, Environment, Fingerprint, Hardware
+from schema.job import Job, ModelRef, Settings, Test
+from schema.record import Conditions, ModelFacts, Record, Sample, Value
+from schema.run import Run
+
+Row = dict[str, Any]
+
+INTEGER_SETTINGS = ("n_batch", "n_ubatch", "n_threads", "n_gpu_layers")
+TEXT_SETTINGS = ("type_k", "type_v", "flash_attn", "mmap")
+SYMBOLIC_SETTINGS = ("n_threads", "n_gpu_layers")
+
+
+def instant(text: str) -> datetime:
+    """Return the instant that `text` (ISO 8601 with a zone) names, in UTC."""
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def text_of(moment: datetime) -> str:
+    """Return `moment` as ISO 8601 in UTC with `Z`, with a fraction only where it has one."""
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+
+
+def run_row(run: Run) -> Row:
+    """Return the row of `run`."""
+    return asdict(run) | {"created_at": instant(run.created_at)}
+
+
+def run_value(row: Mapping[str, Any]) -> Run:
+    """Return the run that `row` keeps."""
+    own = {field.name: row[field.name] for field in fields(Run)}
+    return Run(**(own | {"created_at": text_of(row["created_at"])}))
+
+
+def job_row(job: Job, run_id: int, host_id: int, model_id: int) -> Row:
+    """Return the row of `job`; settings that may be symbols are kept as text."""
+    asked = {f"asked_{name}": value for name, value in asdict(job.settings).items()}
+    return {
+        "job_uid": job.job_uid,
+        "run_id": run_id,
+        "host_id": host_id,
+        "model_id": model_id,
+        "config_key": job.config_key,
+        "replica": job.replica,
+        "model_source": job.model.source,
+        "model_spec": job.model.spec,
+        "build": job.build,
+        "kind": job.test.kind,
+        "test": job.test.name,
+        **asdict(job.test),
+        **asked,
+        **{f"asked_{name}": str(asked[f"asked_{name}"]) for name in SYMBOLIC_SETTINGS},
+        "repetitions": job.repetitions,
+        "seed": job.seed,
+        "timeout_seconds": job.timeout_seconds,
+    }
+
+
+def job_value(row: Mapping[str, Any]) -> Job:
+    """Return the job that `row` keeps; it needs `run_uid`, `host_uid` and the model's `identity` besides."""
+    settings = {field.name: row[f"asked_{field.name}"] for field in fields(Settings)}
+    settings |= {name: _number_or_symbol(settings[name]) for name in SYMBOLIC_SETTINGS}
+    return Job(
+        run_uid=row["run_uid"],
+        host_uid=row["host_uid"],
+        model=ModelRef(source=row["model_source"], spec=row["model_spec"], identity=row["identity"]),
+        test=Test(**{field.name: row[field.name] for field in fields(Test)}),
+        settings=Settings(**settings),
+        build=row["build"],
+        replica=row["replica"],
+        repetitions=row["repetitions"],
+        seed=row["seed"],
+        timeout_seconds=row["timeout_seconds"],
+    )
+
+
+def model_row(model: ModelRef) -> Row:
+    """Return the row of a model as planned, with a short name for people."""
+    name = model.spec if model.source == "synthetic" else re.split(r"[\\/]", model.spec)[-1]
+    return {"identity": model.identity, "name": name}
+
+
+def model_facts_row(facts: ModelFacts) -> Row:
+    """Return the row of the file that was measured; its identity is its content."""
+    own = asdict(facts)
+    filename = own.pop("filename")
+    return {"identity": f"sha256:{facts.sha256}", "name": re.split(r"[\\/]", filename)[-1], **own}
+
+
+def hardware_row(hardware: Hardware) -> Row:
+    """Return the row of `hardware`, with its GPUs' names as llama-bench joins them."""
+    names = ", ".join(gpu.name for gpu in hardware.gpus) or None
+    return asdict(hardware) | {"hardware_id": hardware.hardware_id, "gpu_names": names}
+
+
+def allocation_row(allocation: Allocation) -> Row:
+    """Return the row of `allocation`."""
+    return asdict(allocation) | {"allocation_id": allocation.allocation_id}
+
+
+def environment_row(environment: Environment) -> Row:
+    """Return the row of `environment`."""
+    return asdict(environment) | {"environment_id": environment.environment_id}
+
+
+def build_row(build: Build) -> Row:
+    """Return the row of `build`, with its back ends as llama-bench joins them."""
+    return asdict(build) | {"build_id": build.build_id, "backends": ",".join(build.backends) or None}
+
+
+def host_row(fingerprint: Fingerprint) -> Row:
+    """Return the row of the host that `fingerprint` describes."""
+    return {
+        "host_uid": fingerprint.host_uid,
+        "uid_source": fingerprint.uid_source,
+        "hostname": fingerprint.hostname,
+        "fingerprint_at": instant(fingerprint.taken_at),
+        "hardware_id": fingerprint.hardware.hardware_id,
+        "allocation_id": fingerprint.allocation.allocation_id,
+        "environment_id": fingerprint.environment.environment_id,
+        "build_id": fingerprint.build.build_id if fingerprint.build else None,
+        "sources": fingerprint.sources,
+        "errors": list(fingerprint.errors),
+    }
+
+
+def attempt_row(record: Record, test: Test) -> Row:
+    """Return the row of `record` but for its job, model and standing (`final`, `superseded`, `number`)."""
+    return {
+        "attempt_uid": record.attempt_uid,
+        "status": record.status,
+        "started_at": instant(record.started_at),
+        "ended_at": instant(record.ended_at),
+        **{name: getattr(record, name) for name in ("hardware_id", "allocation_id", "environment_id", "build_id")},
+        "model_filename": record.model.filename if record.model else None,
+        **_settings_in_effect(record),
+        "resolved": record.resolved,
+        "n_samples": len(record.samples),
+        **(summary(record.samples, test) if record.status == "measured" else {}),
+        **_latency(record),
+        "load_seconds": record.load_seconds,
+        "fill_seconds": record.fill_seconds,
+        "warmup_seconds": record.warmup_seconds,
+        "warmup_passes": record.warmup_passes,
+        "quality": record.quality,
+        "quality_reasons": list(record.quality_reasons),
+        **_failure(record),
+        **(asdict(record.placement) if record.placement else {}),
+    }
+
+
+def sample_rows(record: Record, attempt_id: int) -> list[Row]:
+    """Return the rows of the record's repetitions."""
+    return [asdict(sample) | {"attempt_id": attempt_id} for sample in record.samples]
+
+
+def condition_row(conditions: Conditions, attempt_id: int) -> Row:
+    """Return the row of what else went on while an attempt measured."""
+    return asdict(conditions) | {"attempt_id": attempt_id}
+
+
+def summary(samples: Sequence[Sample], test: Test) -> Row:
+    """Return what llama-bench computes from `samples`, and median and extremes besides.
+
+    `avg_ts` is the mean of the repetitions' rates; spreads are those of a sample (n - 1) and None
+    for one repetition, which says nothing of spread.
+    """
+    rates = [rate(sample.n_tokens, sample.elapsed_ns) for sample in samples]
+    times = [sample.elapsed_ns for sample in samples]
+    several = len(samples) > 1
+    return {
+        "avg_ts": statistics.fmean(rates),
+        "stddev_ts": statistics.stdev(rates) if several else None,
+        "median_ts": statistics.median(rates),
+        "min_ts": min(rates),
+        "max_ts": max(rates),
+        "prompt_ts": _part_rate(test.n_prompt, [sample.prompt_ns for sample in samples]),
+        "gen_ts": _part_rate(test.n_gen, [sample.gen_ns for sample in samples]),
+        "avg_ns": round(statistics.fmean(times)),
+        "stddev_ns": round(statistics.stdev(times)) if several else None,
+    }
+
+
+def rate(n_tokens: int, elapsed_ns: int) -> float:
+    """Return tokens per second."""
+    return 1e9 * n_tokens / elapsed_ns
+
+
+def _part_rate(n_tokens: int, times: Iterable[int | None]) -> float | None:
+    known = [ns for ns in times if ns is not None]
+    return statistics.fmean(rate(n_tokens, ns) for ns in known) if n_tokens and known else None
+
+
+def _settings_in_effect(record: Record) -> Row:
+    """Return the settings' own columns; what has another type than its column stays in `in_effect` alone."""
+    values = {name: effective.value for name, effective in record.in_effect.items()}
+    return {
+        **{name: _of_type(values.get(name), int) for name in INTEGER_SETTINGS},
+        **{name: _of_type(values.get(name), str) for name in TEXT_SETTINGS},
+        "in_effect": {name: asdict(effective) for name, effective in record.in_effect.items()},
+    }
+
+
+def _of_type(value: Value, wanted: type) -> Value:
+    return value if isinstance(value, wanted) and not isinstance(value, bool) else None
+
+
+def _latency(record: Record) -> Row:
+    if record.latency is None:
+        return {}
+    own = asdict(record.latency)
+    return {f"latency_{name}": value for name, value in own.items()}
+
+
+def _failure(record: Record) -> Row:
+    if record.failure is None:
+        return {}
+    own = asdict(record.failure)
+    return {"log_tail": list(own.pop("log_tail")), **{f"failure_{name}": value for name, value in own.items()}}
+
+
+def _number_or_symbol(text: str) -> int | str:
+    return int(text) if re.fullmatch(r"-?\d+", text) else text
