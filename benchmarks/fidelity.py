@@ -14,6 +14,7 @@ import json
 import os
 import random
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -29,7 +30,7 @@ sys.path.insert(0, str(ROOT))
 from schema.job import Assignment, Job, ModelRef, Settings, Test
 from worker.child import child_environment
 
-FLAGS = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DBUILD_SHARED_LIBS=ON", "-DLLAMA_CURL=OFF"]
+FLAGS = ["-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=ON", "-DLLAMA_CURL=OFF"]
 TESTS = {
     "pp512": Test(n_prompt=512, n_gen=0),
     "tg128": Test(n_prompt=0, n_gen=128),
@@ -145,14 +146,19 @@ def llama_bench() -> Path:
     build = ROOT / ".cache" / "llama-bench"
     binary = build / "bin" / "llama-bench"
     if not binary.exists():
-        script = str(ROOT / "scripts" / "install_engine.py")
-        source = subprocess.check_output([sys.executable, script, "--source"], text=True).strip()
+        source, flags = _engine("--source").strip(), shlex.split(_engine("--flags"))
+        ours = [flag for flag in flags if not flag.startswith(("-DLLAVA_BUILD", "-DCMAKE_PROJECT_"))]
         off = [f"-DLLAMA_BUILD_{what}=OFF" for what in ("TESTS", "EXAMPLES", "SERVER")]
-        cmake = str(Path(sys.executable).parent / "cmake")
-        ninja = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={Path(sys.executable).parent / 'ninja'}"]
-        subprocess.check_call([cmake, *ninja, "-S", source, "-B", str(build), *FLAGS, *off], stdout=sys.stderr)
+        tools = Path(sys.executable).parent
+        ninja = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tools / 'ninja'}"]
+        cmake = str(tools / "cmake")
+        subprocess.check_call([cmake, *ninja, "-S", source, "-B", str(build), *FLAGS, *ours, *off], stdout=sys.stderr)
         subprocess.check_call([cmake, "--build", str(build), "--target", "llama-bench"], stdout=sys.stderr)
     return binary
+
+
+def _engine(what: str) -> str:
+    return subprocess.check_output([sys.executable, "-m", "scripts.install_engine", what], text=True, cwd=ROOT)
 
 
 def model_file(name: str) -> Path:

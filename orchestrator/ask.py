@@ -43,7 +43,13 @@ class Answer:
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return self.rows
 
-    def _limited(self, rows: Generator[tuple[Any, ...], None, None], limit: int | None) -> Iterator[tuple[Any, ...]]:
+    def close(self) -> None:
+        """Let go of the database; what was not read is gone."""
+        self.rows.close()
+
+    def _limited(
+        self, rows: Generator[tuple[Any, ...], None, None], limit: int | None
+    ) -> Generator[tuple[Any, ...], None, None]:
         with closing(rows):
             for number, row in enumerate(rows):
                 if limit is not None and number >= limit:
@@ -78,6 +84,7 @@ class _Clock:
         self.seconds = seconds
         self._left = seconds
         self._since = 0.0
+        self.used_up = False
 
     def __enter__(self) -> None:
         self._since = time.monotonic()
@@ -86,7 +93,8 @@ class _Clock:
         self._left -= time.monotonic() - self._since
 
     def is_over(self) -> bool:
-        return time.monotonic() - self._since > self._left
+        self.used_up = time.monotonic() - self._since > self._left
+        return self.used_up
 
 
 def _rows(
@@ -108,7 +116,10 @@ def _rows(
                 break
             yield from found
     except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
-        if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorname", "").startswith(_STORE_TROUBLE):
+        name = getattr(error, "sqlite_errorname", "")
+        if name == "SQLITE_INTERRUPT" and not clock.used_up:
+            raise KeyboardInterrupt from error  # Ctrl-C while SQLite called the clock, which swallows it
+        if name.startswith(_STORE_TROUBLE) and isinstance(error, sqlite3.Error):
             raise store_error(path, error) from error
         raise SqlError(_plain_words(error, sql, columns, clock)) from error
     finally:

@@ -132,9 +132,9 @@ class Driver:
             model = next(iter(assignments.values())).job.model
             self.show.stage(f"{MODEL_WORDS[event['text']]} {model_name(model)}", event["fraction"])
         elif event["stage"] == "wait":
-            self.show.stage(event["text"])
+            self.show.stage(str(event["text"]))
         else:
-            self.show.step(STAGE_WORDS.get(event["stage"], event["stage"]))
+            self.show.step(STAGE_WORDS.get(event["stage"], str(event["stage"])))
 
     def _show_sample(self, event: Event, job: Job) -> None:
         sample = event["sample"]

@@ -144,9 +144,7 @@ def _skipped_hosts(sweep: Sweep, hosts: Sequence[Fingerprint], selection: Select
         near = difflib.get_close_matches(name, names, n=1)
         hint = f"the nearest is {near[0]}" if near else f"known: {', '.join(names[:10]) or 'none'}"
         reason = f"no host of this name is known; {hint}"
-        skipped.append(
-            Skipped(host=name, what="everything", reason=reason, n_jobs=sweep.n_combinations, missing=True)
-        )
+        skipped.append(Skipped(host=name, what="everything", reason=reason, n_jobs=sweep.n_combinations, missing=True))
     for entry in selection.unmatched:
         skipped.append(Skipped(host=entry, what="everything", reason="no known host fulfils this entry", n_jobs=0))
     return skipped

@@ -136,8 +136,11 @@ class Store:
         return self._view("results", run_uid, limit)
 
     def failures(self, run_uid: str | None = None, limit: int | None = None) -> list[rows.Row]:
-        """Return rows of the view `failures`, newest first, of one run or of all."""
-        return self._view("failures", run_uid, limit)
+        """Return rows of the view `failures`, newest first, of one run or of all.
+
+        Only final attempts: an interrupted one is still to be done, and a superseded one is answered.
+        """
+        return self._view("failures", run_uid, limit, "final")
 
     def progress(self, run_uid: str | None = None) -> list[rows.Row]:
         """Return how far each run is, or one: its jobs by how they ended, newest first."""
@@ -163,9 +166,9 @@ class Store:
             found = connection.execute(text("SELECT * FROM hosts ORDER BY host, host_uid")).mappings()
             return [dict(row) for row in found]
 
-    def _view(self, name: str, run_uid: str | None, limit: int | None) -> list[rows.Row]:
-        query = f"SELECT * FROM {name}"  # noqa: S608 - a name of ours
-        query += " WHERE run_uid = :run_uid" if run_uid is not None else ""
+    def _view(self, name: str, run_uid: str | None, limit: int | None, *terms: str) -> list[rows.Row]:
+        where = " AND ".join([*terms, *["run_uid = :run_uid"] * (run_uid is not None)])
+        query = f"SELECT * FROM {name}" + (f" WHERE {where}" if where else "")  # noqa: S608 - names of ours
         query += " ORDER BY test_time DESC, attempt_uid"
         query += " LIMIT :limit" if limit is not None else ""
         values = {"run_uid": run_uid, "limit": limit}

@@ -204,6 +204,9 @@ class _Tree:
             self.problems.append(Problem(line, "", f"the tag {show(tag)} has no meaning here; write the plain value."))
 
     def _scalar(self, event: Any, line: int) -> None:
+        key = self._frames[-1].key if self._frames else None
+        if key is not None and event.value == "":
+            line = key.line  # the parser notices that there is nothing only at the next key
         self._count(1, line)
         self._check_tag(event, line)
         if _SURROGATE.search(event.value):

@@ -28,7 +28,8 @@ CACHE = step.ROOT / ".cache" / "engine"
 STAMP = Path(sys.prefix) / "engine.json"
 SITE = Path(sysconfig.get_path("platlib"))
 
-# Tuned for this CPU, as anyone who builds llama.cpp by hand gets it; without parts that we never load.
+# Tuned for this CPU, as anyone who builds llama.cpp by hand gets it; without the parts that we never load, which are
+# more than half: 83 files to compile instead of 193.
 FLAGS = [
     "-DGGML_NATIVE=ON",
     "-DLLAVA_BUILD=OFF",
@@ -54,7 +55,10 @@ ADVICE = [
         "CMake could not configure llama.cpp. If options were given in CMAKE_ARGS, check them; "
         "make engine CMAKE_ARGS= goes back to a plain CPU build.",
     ),
-    (r"error: ", "The compiler refused llama.cpp's source: it may be too old. g++ 11, clang 14 or newer work."),
+    (
+        r"\.(c|cpp|h|hpp):\d+:\d+: (fatal )?error: ",
+        "The compiler refused llama.cpp's source: it may be too old. g++ 11, clang 14 or newer work.",
+    ),
 ]
 
 
@@ -189,7 +193,8 @@ def compile_wheel(folder: Path, args: list[str]) -> Path:
         return step.State(done, total, progress.time_left(done, total))
 
     step.run(command, progress, read, environment({"CMAKE_ARGS": shlex.join(args)}), ADVICE)
-    shutil.rmtree(build, ignore_errors=True)
+    for done in CACHE.glob("build-*"):
+        shutil.rmtree(done, ignore_errors=True)
     return next(wheels.glob("*.whl"))
 
 

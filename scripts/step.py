@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / ".cache" / "logs"
 TAIL_LINES = 30
+INTERRUPTED = 130
 
 NETWORK = (
     r"NewConnectionError|NameResolutionError|Temporary failure|ConnectTimeout|ReadTimeout|ProxyError|SSLError",
@@ -66,9 +68,9 @@ class Progress:
         sys.stderr.flush()
 
     def time_left(self, done: int, total: int) -> str:
-        """Return a guess such as ` (about 2 min left)`, empty while there is too little to guess from."""
+        """Return a guess such as ` (about 2 min left)`, empty at the end and while there is too little to guess from."""
         spent = time.monotonic() - self.started
-        if done < total / 20 or spent < 3:
+        if done < total / 20 or done == total or spent < 3:
             return ""
         minutes = spent / done * (total - done) / 60
         return f" (about {minutes:.0f} min left)" if minutes >= 1 else " (less than a minute left)"
@@ -90,8 +92,13 @@ def run(
     progress.start()
     try:
         code = _follow(command, log, progress, read, environment)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
     finally:
         progress.close()
+    if code in (INTERRUPTED, -signal.SIGINT):
+        print(f"Interrupted: {progress.label}. The same command goes on from here.", file=sys.stderr)
+        sys.exit(INTERRUPTED)
     if code:
         sys.exit(_explain(progress.label, log, [*advice, NETWORK]))
 

@@ -49,7 +49,7 @@ def make_failure(**fields: Any) -> Failure:
     return Failure(**(defaults | fields))
 
 
-def make_record(job: Job | None = None, **fields: Any) -> Record:
+def make_record(job: Job | None = None, /, **fields: Any) -> Record:
     """Return a measured record of `job` with three samples; give `failure` for a failed one without."""
     job = job or make_job()
     failed = fields.get("failure") is not None

@@ -1,7 +1,8 @@
 """A measuring process without llama.cpp that goes wrong on request: `STANDIN_FAULT=abort@decode`.
 
 The real `worker.__main__` and `worker.run` around an engine that sleeps. Its build says `stand-in`.
-Faults: abort, segv, kill, hang, exit0, exit7, garbage, oom, error, eat; stages: those of the record.
+Faults: abort, segv, kill, hang, exit0, exit7, garbage, oom, error, eat, hold; stages: those of the record.
+`STANDIN_LOG` names a file that gets the uid of each attempt whose end the supervisor has acknowledged.
 With `#12` behind the stage it goes wrong only in a context of 12 tokens.
 """
 
@@ -61,9 +62,25 @@ def _raise_memory() -> None:
 
 
 def _eat_memory() -> None:
+    group = os.environ.get("STANDIN_CGROUP")
+    if group:
+        Path(group, "cgroup.procs").write_text(str(os.getpid()))
     blocks = []
     while True:
         blocks.append(b"x" * (64 << 20))
+
+
+def _hold_memory() -> None:
+    """Hold 97 % of the machine's memory for some seconds, once, then go on."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    blocks = []
+    while psutil.virtual_memory().available > 0.03 * memory.total:
+        blocks.append(b"x" * (64 << 20))
+    time.sleep(6)
+    sys.stderr.write("stand-in: held the memory\n")
+    FAULTS["hold"] = lambda: None
 
 
 FAULTS = {
@@ -77,6 +94,7 @@ FAULTS = {
     "error": _raise,
     "oom": _raise_memory,
     "eat": _eat_memory,
+    "hold": _hold_memory,
 }
 
 
@@ -142,6 +160,9 @@ def main() -> None:
         def __call__(self, event: dict[str, Any]) -> None:
             Now.stage = event.get("stage", Now.stage)
             super().__call__(event)
+            if event["event"] == "attempt_end" and "STANDIN_LOG" in os.environ:
+                with open(os.environ["STANDIN_LOG"], "a") as log:
+                    log.write(event["attempt_uid"] + "\n")
 
     real._Emitter = Emitter  # type: ignore[misc]
     real.main()

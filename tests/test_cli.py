@@ -281,13 +281,14 @@ def test_closed_streams_are_no_error(closed: str) -> None:
     assert done.stderr == b""
 
 
-@pytest.mark.parametrize("changes", [{"HOME": None}, {"HOME": "/proc/nonexistent"}, {"HOME": "relative"}])
-def test_a_home_that_is_not_there_is_no_traceback(changes: dict[str, str | None]) -> None:
-    done = started("results", TOKFLEET_HOME=None, TOKFLEET_DB=None, XDG_DATA_HOME=None, **changes)
-    assert done.returncode == 1
+@pytest.mark.parametrize("home", [None, "/proc/nonexistent", "relative"])
+def test_a_home_that_is_not_there_is_one_line_that_says_what_to_set(home: str | None) -> None:
+    # Without HOME the passwd entry counts, so a store may be there.
+    done = started("sql", "select 1", TOKFLEET_HOME=None, TOKFLEET_DB=None, XDG_DATA_HOME=None, HOME=home)
+    assert done.returncode in ((0, 1) if home is None else (1,))
     assert b"Traceback" not in done.stderr
     assert b"bug" not in done.stderr
-    assert b"TOKFLEET_DB" in done.stderr
+    assert done.returncode == 0 or b"TOKFLEET_DB" in done.stderr
 
 
 def test_a_temporary_directory_that_is_not_there_is_no_matter() -> None:

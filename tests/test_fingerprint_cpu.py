@@ -1,5 +1,7 @@
 import json
+import os
 import re
+import select
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -219,14 +221,20 @@ def test_py_cpuinfo_is_read_from_its_own_process() -> None:
 
 
 def test_a_py_cpuinfo_that_hangs_is_ended_with_its_children(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    hanging = tmp_path / "python"
-    hanging.write_text("#!/bin/sh\nsleep 600 &\nsleep 600\n")
+    hanging, held = tmp_path / "python", tmp_path / "held"
+    hanging.write_text(f"#!/bin/sh\nsleep 60 > '{held}' &\nsleep 60\n")
     hanging.chmod(0o755)
+    os.mkfifo(held)
+    reader = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
     monkeypatch.setattr(sys, "executable", str(hanging))
     notes = Notes()
 
-    assert cpu.finish_pycpuinfo(cpu.start_pycpuinfo(), notes, seconds=0.2) == {}
-    assert notes.errors == ["pycpuinfo: python -m cpuinfo did not end within 0.2 s"]
+    assert cpu.finish_pycpuinfo(cpu.start_pycpuinfo(), notes, seconds=0.5) == {}
+    assert notes.errors == ["pycpuinfo: python -m cpuinfo did not end within 0.5 s"]
+    # The pipe ends when its last writer does: the child of the one we started.
+    ended, _, _ = select.select([reader], [], [], 30)
+    os.close(reader)
+    assert ended == [reader]
 
 
 def test_a_python_that_cannot_start_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:

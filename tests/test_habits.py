@@ -1,9 +1,11 @@
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from orchestrator.cli.habits import explain, numbers
 from schema.errors import UsageError
+from schema.sweep import parse_sweep
 
 
 def habit(line: str) -> tuple[str, str | None]:
@@ -96,3 +98,17 @@ def test_lists_and_ranges_are_read_as_llama_bench_reads_them(value: str, expecte
 def test_a_range_that_does_not_advance_ends(value: str) -> None:
     with suppress(ValueError):
         assert len(numbers(value)) <= 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-m tiny.gguf -p 512,1024 -n 128 -ngl 99 -fa 1 -r 3",
+        "-m tiny.gguf -fa on -mmp 0 -ts 5,5",
+        "-m a:b.gguf,#c.gguf -pg 512,128 -p 0 -n 0 -d 0,4096 -t 1-8*2 -b 512 -ub 128 -ctk q8_0 -ctv f16 -fa 0,1,auto",
+    ],
+)
+def test_the_sweep_file_that_comes_out_is_one(line: str) -> None:
+    sweep = habit(line)[1]
+    assert sweep is not None
+    assert parse_sweep(sweep, "sweep.yaml", Path("/models")).models

@@ -80,7 +80,8 @@ def test_a_home_that_is_no_absolute_path_is_named(monkeypatch: pytest.MonkeyPatc
 
 def test_a_path_that_cannot_be_made_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for where, why in (("file/home", "Not a directory"), ("file", "File exists"), ("x" * 300, "File name too long")):
+    no_directory = f"{tmp_path / 'file'} is no directory"
+    for where, why in (("file/home", no_directory), ("file", no_directory), ("x" * 300, "File name too long")):
         monkeypatch.setenv("TOKFLEET_HOME", str(tmp_path / where))
         with pytest.raises(HostError) as caught:
             writable_home()

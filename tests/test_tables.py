@@ -91,10 +91,10 @@ def test_markdown_escapes_the_bar() -> None:
 
 @pytest.mark.parametrize("form", ["table", "csv", "markdown", "jsonl"])
 def test_a_row_is_one_line_and_cannot_move_the_cursor_or_turn_the_text(form: str) -> None:
-    nasty = "box\na\r\x1b[31m\x07\u202egnp.exe\u2028\x9b\udcff"
+    nasty = "box\na\r\x1b[31m\x07\u202e\u2067\u200fgnp.exe\u2028\x9b\udcff"
     lines = text(form, ("host",), [(nasty,), ("boxb",)])
     assert len(lines.splitlines()) == {"table": 4, "csv": 3, "markdown": 4, "jsonl": 2}[form]
-    assert not set(lines) & set("\r\x1b\x07\u202e\u2028\x9b\udcff")
+    assert not set(lines) & set("\r\x1b\x07\u202e\u2067\u200f\u2028\x9b\udcff")
 
 
 def test_escape_spells_out_what_it_takes_away() -> None:

@@ -59,12 +59,12 @@ def _compute(path: Path, home: Path | None, progress: Callable[[float], None]) -
     digest = hashlib.sha256()
     try:
         before = _stamp(path)
-        done = 0
+        done, size = 0, path.stat().st_size
         with path.open("rb") as file:
-            while piece := file.read(PIECE_BYTES):
+            while done < size and (piece := file.read(PIECE_BYTES)):  # a file that grows is not followed
                 digest.update(piece)
                 done += len(piece)
-                progress(min(done / max(path.stat().st_size, 1), 1.0))
+                progress(min(done / size, 1.0))
         after = _stamp(path)
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error

@@ -21,6 +21,14 @@ def home() -> Path:
     return _user_home() / ".local" / "share" / "tokfleet"
 
 
+def home_or_nowhere() -> Path:
+    """Return `home()`, or where there is none a path under which nothing can be kept: for those who only look."""
+    try:
+        return home()
+    except HostError:
+        return Path(os.devnull)
+
+
 def writable_home(*parts: str) -> Path:
     """Return `home()` or the directory `parts` below it, created (for this user alone) where it is missing.
 
@@ -37,7 +45,9 @@ def make_writable(path: Path) -> Path:
                 directory.mkdir(mode=0o700, exist_ok=True)
         writable = os.access(path, os.W_OK | os.X_OK)
     except OSError as error:
-        raise HostError(f"The directory {path} cannot be created: {error.strerror or error}. {MOVES_IT}") from error
+        in_the_way = isinstance(error, FileExistsError | NotADirectoryError)
+        reason = f"{directory} is no directory" if in_the_way else error.strerror or error
+        raise HostError(f"The directory {path} cannot be created: {reason}. {MOVES_IT}") from error
     if not writable:
         raise HostError(f"The directory {path} cannot be written: {_why_not(path)}. {MOVES_IT}")
     return path

@@ -98,7 +98,7 @@ def _resolve_synthetic(model: synthetic.Synthetic, home: Path, progress: Progres
 def _synthetic(ref: ModelRef) -> synthetic.Synthetic:
     """Return the model that `ref` means; raises ModelError where this host would make other bytes."""
     seed = ref.identity.split(":")[3:4]
-    model = replace(synthetic.parse(ref.spec), seed=int(seed[0]) if seed and seed[0].isdigit() else 0)
+    model = replace(synthetic.parse(ref.spec), seed=int(seed[0]) if seed and seed[0].isdecimal() else 0)
     if model.identity != ref.identity:
         raise ModelError(
             f"The plan wants {ref.identity}, this host makes {model.identity}. "

@@ -206,7 +206,8 @@ class Supervisor:
     def _judge(self, record: Record, before: conditions.Snapshot) -> Record:
         n_threads = int(record.resolved["n_threads"] or 1)
         found = before.after(n_threads)
-        quality, reasons = conditions.judge(found, n_threads, self.fingerprint.allocation.n_cpus or n_threads)
+        allowed = self.fingerprint.allocation
+        quality, reasons = conditions.judge(found, n_threads, allowed.n_cpus, allowed.cpu_quota_cores)
         return replace(record, conditions=found, quality=quality, quality_reasons=tuple(reasons))
 
 
@@ -288,8 +289,13 @@ def _resolve_with_progress(model: ModelRef, home: Path) -> Generator[Event, None
         except (TokfleetError, OSError) as error:
             told.put(lambda error=error: _raise(error))  # type: ignore[misc]
 
+    last = -1.0
+
     def _tell(text: str, fraction: float) -> None:
-        told.put(lambda: {"event": "stage", "stage": "model", "text": text, "fraction": fraction})
+        nonlocal last
+        if fraction - last >= 0.02 or fraction < last:
+            last = fraction
+            told.put(lambda: {"event": "stage", "stage": "model", "text": text, "fraction": fraction})
 
     Thread(target=work, daemon=True).start()
     while True:

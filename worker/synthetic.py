@@ -56,6 +56,7 @@ class Listed:
     """One synthetic model that can be made, for a list of them."""
 
     spec: str
+    filename: str
     title: str
     published: bool
     n_params: int
@@ -73,6 +74,7 @@ def _listed(model: Synthetic) -> Listed:
     whole = header(model)
     return Listed(
         spec=model.spec,
+        filename=model.filename,
         title=model.shape.title,
         published=model.shape.published,
         n_params=sum(tensor.n_weights for tensor in whole.tensors),

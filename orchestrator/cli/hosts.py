@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.output import format_option, note, write, write_rows
+from orchestrator.cli.output import format_option, note, write
 from orchestrator.cli.run import python_option
+from orchestrator.tables import render
 
 if TYPE_CHECKING:
     from schema.host import Build, Fingerprint
@@ -25,13 +27,14 @@ def fingerprint(python: str, form: str) -> None:
     import json
 
     from worker.fingerprint.take import take
-    from worker.home import home
+    from worker.home import home_or_nowhere
 
-    found = take(home(), _build(python))
+    home = home_or_nowhere()
+    found = take(home, _build(python, home))
     if form == "json":
         write([json.dumps(_with_ids(found), indent=2)])
     else:
-        write_rows(("fact", "value", "source"), list(facts(found)), form)
+        write(render(("fact", "value", "source"), facts(found), form))
     for error in found.errors:
         note(f"not known: {error}")
 
@@ -40,7 +43,8 @@ def facts(found: "Fingerprint") -> Iterator[tuple[str, Any, str | None]]:
     """Yield every fact as (name, value, source), nested ones with a dotted name."""
     for name, value in _flat("", _with_ids(found)):
         if not name.startswith(("sources.", "errors")):
-            yield name, value, found.sources.get(name) or found.sources.get(name.rpartition(".")[2])
+            sources = [found.sources[part] for part in name.split(".") if part in found.sources]
+            yield name, value, sources[-1] if sources else None
 
 
 def _with_ids(found: "Fingerprint") -> dict[str, Any]:
@@ -65,14 +69,13 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield prefix, value
 
 
-def _build(python: str) -> "Build | None":
+def _build(python: str, home: Path) -> "Build | None":
     """Return the llama.cpp that would measure here; where there is none, say why and return None."""
     from schema.errors import TokfleetError
     from worker.build import find_build
-    from worker.home import home
 
     try:
-        return find_build(python, home())
+        return find_build(python, home)
     except TokfleetError as error:
         note(f"not known: {error}")
         return None

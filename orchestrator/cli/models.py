@@ -7,7 +7,7 @@ import click
 
 from orchestrator.cli.output import format_option, note, write, write_rows
 
-COLUMNS = ("spec", "architecture", "layers", "file_bytes", "built", "published")
+COLUMNS = ("spec", "n_params", "file_bytes", "built", "published")
 
 
 @click.group()
@@ -18,21 +18,15 @@ def model() -> None:
 @model.command("list")
 @format_option
 def list_models(form: str) -> None:
-    """List the synthetic models: shape and quantisation, size, and whether they are built here already.
+    """List the synthetic models, their sizes, and which are built.
 
-    `published` says whether the shape's numbers are those of a published model. To measure a
+    `built` says whether the file is on this machine already,
+    `published` whether the shape's numbers are those of a published model. To measure a
     file of your own, name it by its path in the sweep file.
     """
-    from worker.home import home
-    from worker.shapes import QUANTISATIONS, SHAPES
-    from worker.synthetic import Synthetic, header
+    from worker.synthetic import listing
 
-    rows = []
-    for shape in SHAPES:
-        for quantisation in QUANTISATIONS:
-            made = Synthetic(shape=shape, quantisation=quantisation)
-            built = (home() / "models" / made.filename).is_file()
-            rows.append((made.spec, shape.architecture, shape.n_layer, header(made).file_bytes, built, shape.published))
+    rows = [(item.spec, item.n_params, item.file_bytes, _is_built(item.filename), item.published) for item in listing()]
     write_rows(COLUMNS, rows, form)
 
 
@@ -40,10 +34,11 @@ def list_models(form: str) -> None:
 @click.argument("spec", metavar="SHAPE[:QUANTISATION]")
 @click.option("--out", type=click.Path(path_type=Path), help="A directory, or the file's name if it ends in .gguf.")
 def synth(spec: str, out: Path | None) -> None:
-    """Make a synthetic model, the same bytes on every host, and print its path.
+    """Make a synthetic model and print its path.
 
-    SHAPE[:QUANTISATION] is one of `tokfleet model list`, such as gemma-3-270m:Q4_K_M. A sweep
-    file names it as `synthetic: gemma-3-270m:Q4_K_M`, and it is then made when it is needed.
+    Every host makes the same bytes. SHAPE[:QUANTISATION] is one of `tokfleet model list`, such as
+    gemma-3-270m:Q4_K_M. A sweep file names it as `synthetic: gemma-3-270m:Q4_K_M`, and it is
+    then made when it is needed.
     """
     from orchestrator.cli.progress import Progress
 
@@ -57,11 +52,22 @@ def synth(spec: str, out: Path | None) -> None:
     write([str(path)])
 
 
-def _at_home(spec: str, tell: Callable[[str, float], None]) -> tuple[Path, str]:
+def _is_built(filename: str) -> bool | None:
+    """Return whether our home holds the model; None where that cannot be looked up."""
+    from schema.errors import HostError
     from worker.home import home
+
+    try:
+        return (home() / "models" / filename).is_file()
+    except (HostError, OSError):
+        return None
+
+
+def _at_home(spec: str, tell: Callable[[str, float], None]) -> tuple[Path, str]:
+    from worker.home import writable_home
     from worker.models import reference, resolve
 
-    found = resolve(reference("synthetic", spec, Path()), home(), tell)
+    found = resolve(reference("synthetic", spec, Path()), writable_home(), tell)
     return found.path, found.sha256
 
 

@@ -31,7 +31,7 @@ def format_option(command: F) -> F:
         type=click.Choice(FORMATS),
         default="table",
         show_default=True,
-        help="How to print the rows.",
+        help="A table for people, the rest for programs.",
     )(command)
 
 

@@ -17,7 +17,7 @@ from orchestrator.tables import encodable, escape
 if TYPE_CHECKING:
     from rich.live import Live
 
-BAR_CELLS = 20
+BAR_CELLS = 12
 
 
 class Progress:
@@ -122,7 +122,9 @@ class Progress:
             self._live.update(_one_line(self._status(doing), self._stream.encoding), refresh=True)
 
     def _status(self, doing: str) -> str:
-        filled = int(BAR_CELLS * (self._done + self._part) / self._total) if self._total else BAR_CELLS
+        if not self._total:
+            return escape(doing)
+        filled = int(BAR_CELLS * (self._done + self._part) / self._total)
         left = self.seconds_left
         parts = [f"[{'#' * filled}{'.' * (BAR_CELLS - filled)}] {self._done}/{self._total} jobs"]
         if left is not None and self._done < self._total:

@@ -1,7 +1,6 @@
 """`tokfleet run`, `resume`, `plan` and `status`: from a sweep file to rows in the database."""
 
 import contextlib
-import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -77,8 +76,9 @@ def resume(run: str, python: str, db: str | None) -> int:
 def plan(sweep: Path, python: str) -> int:
     """Show what the SWEEP file would measure, how long that takes, and what is skipped and why."""
     from orchestrator.plan_text import render_plan
+    from worker.home import home_or_nowhere
 
-    prepared = _prepare(sweep, _any_home(), python, "plan")
+    prepared = _prepare(sweep, home_or_nowhere(), python, "plan")
     write(render_plan(prepared.plan, terminal_width(sys.stdout)))
     return 0 if prepared.plan.n_jobs else FAILED
 
@@ -148,12 +148,14 @@ def _measure(
     from orchestrator.cli.progress import Progress
     from orchestrator.driver import Driver, driving
     from orchestrator.spool import Spool
+    from schema.canonical import digest
     from worker.fingerprint.take import take
     from worker.home import writable_home
 
     home = writable_home()
     interrupted = False
-    with Spool.open(home / "spool.sqlite") as spool, Progress(0) as starting, _signals():
+    own = digest(url)[:12]  # a record must never reach another database than the one its run is in
+    with Spool.open(home / f"spool-{own}.sqlite") as spool, Progress(0) as starting, _signals():
         driver = Driver(
             store=store,
             spool=spool,
@@ -217,17 +219,6 @@ def _signals() -> Iterator[None]:
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
-
-
-def _any_home() -> Path:
-    """Return our home, or where there is none a place in which nothing is kept: a plan needs none."""
-    from schema.errors import HostError
-    from worker.home import home
-
-    try:
-        return home()
-    except HostError:
-        return Path(os.devnull)
 
 
 def _new_uid() -> str:

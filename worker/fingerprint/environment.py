@@ -84,7 +84,7 @@ def _governor(root: Path, notes: Notes) -> str | None:
 
 def _gpu_driver(root: Path) -> str | None:
     nvidia = evidence.text(root / "proc/driver/nvidia/version") or ""
-    match = re.search(r"Kernel Module\D*?\s(\d+(?:\.\d+)+)", nvidia)
+    match = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", nvidia)
     amd = evidence.text(root / "sys/module/amdgpu/version")
     loaded = (root / "sys/module/amdgpu").is_dir()
     drivers = [f"nvidia {match[1]}"] if match else []

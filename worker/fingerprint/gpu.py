@@ -61,7 +61,7 @@ def shown(root: Path) -> tuple[str, ...]:
         vendor, kind = VENDORS.get(evidence.text(device / "vendor") or ""), evidence.text(device / "class") or ""
         if vendor and kind.startswith(("0x03", "0x12")):
             signs.append(f"{vendor} device {device.name} on the PCI bus")
-    for place in ("proc/driver/nvidia/version", "dev/dxg"):
+    for place in ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg"):
         if (root / place).exists():
             signs.append(f"/{place}")
     if "nvidia,tegra" in (evidence.text(root / "proc/device-tree/compatible") or ""):

@@ -1,0 +1,173 @@
+"""The real llama.cpp on the real 270M Gemma, in real measuring processes."""
+
+import json
+import statistics
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schema.job import Assignment, Job, ModelRef, Settings, Test
+from worker.child import child_environment
+
+pytestmark = pytest.mark.model
+
+DEFAULTS = Settings(n_threads=2)
+
+
+def measure(
+    path: Path, *jobs: tuple[Test, Settings], repetitions: int = 2, seed: int = 0
+) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:
+    """Return for each job its `attempt_end` and its samples, all measured in one process."""
+    model = ModelRef(source="path", spec=str(path), identity="sha256:unused")
+    assignments = [
+        Assignment(
+            job=Job(
+                run_uid="run",
+                host_uid="host",
+                model=model,
+                test=test,
+                settings=settings,
+                repetitions=repetitions,
+                seed=seed,
+            ),
+            attempt_uid=str(index),
+        )
+        for index, (test, settings) in enumerate(jobs)
+    ]
+    request = {
+        "spec": {"path": str(path), "n_threads": {"physical": 1, "all": 2}},
+        "assignments": [asdict(a) for a in assignments],
+    }
+    answer = subprocess.run(
+        [sys.executable, "-m", "worker", "--no-wait"],
+        input=json.dumps(request) + "\n",
+        capture_output=True,
+        text=True,
+        env=child_environment(),
+        check=True,
+    )
+    events = [json.loads(line) for line in answer.stdout.splitlines()]
+    ends = [event for event in events if event["event"] == "attempt_end"]
+    samples = [
+        [e["sample"] for e in events if e["event"] == "sample" and e["attempt_uid"] == a.attempt_uid]
+        for a in assignments
+    ]
+    return ends, samples
+
+
+def fastest(samples: list[dict[str, Any]]) -> int:
+    return min(int(sample["elapsed_ns"]) for sample in samples)
+
+
+def in_effect(end: dict[str, Any]) -> dict[str, Any]:
+    return {name: effective["value"] for name, effective in end["in_effect"].items()}
+
+
+def test_twice_the_tokens_take_about_twice_the_time(gemma: Path) -> None:
+    """The fastest of several repetitions, since a busy machine only ever adds time."""
+    tests = [Test(n_prompt=128, n_gen=0), Test(n_prompt=256, n_gen=0), Test(n_prompt=0, n_gen=12), Test(n_prompt=0, n_gen=24)]
+    _, (pp1, pp2, tg1, tg2) = measure(gemma, *((test, DEFAULTS) for test in tests), repetitions=8)
+    assert 1.5 < fastest(pp2) / fastest(pp1) < 2.6
+    assert 1.5 < fastest(tg2) / fastest(tg1) < 2.6
+
+
+def test_the_cache_is_empty_at_each_repetition(gemma: Path) -> None:
+    """The context holds exactly one repetition: were the cache not emptied, the second would find no room."""
+    (end,), (samples,) = measure(gemma, (Test(n_prompt=250, n_gen=6), DEFAULTS), repetitions=3)
+    assert "error" not in end
+    assert len(samples) == 3
+    assert in_effect(end)["n_ctx"] == 256
+
+
+def test_no_figure_depends_on_a_previous_job(gemma: Path) -> None:
+    """The same job first in its process, and after a deep one and one with other settings."""
+    test = Test(n_prompt=0, n_gen=16)
+    other = Settings(n_threads=2, type_k="q8_0", type_v="q8_0", flash_attn="on", n_ubatch=64)
+    before = (Test(n_prompt=0, n_gen=4, n_depth=512), other)
+    _, (alone,) = measure(gemma, (test, DEFAULTS), repetitions=8)
+    ends, (_, after) = measure(gemma, before, (test, DEFAULTS), repetitions=8)
+    assert 0.6 < fastest(after) / fastest(alone) < 1.6
+    assert in_effect(ends[1]) == in_effect(ends[1]) | {"type_k": "f16", "type_v": "f16"}
+
+
+def test_a_deep_context_makes_decode_slower_and_its_fill_is_not_in_the_rate(gemma: Path) -> None:
+    ends, (shallow, deep) = measure(
+        gemma,
+        (Test(n_prompt=0, n_gen=8), DEFAULTS),
+        (Test(n_prompt=0, n_gen=8, n_depth=1024), DEFAULTS),
+        repetitions=6,
+    )
+    assert ends[0]["fill_seconds"] is None
+    assert ends[1]["fill_seconds"] * 1e9 > 2 * fastest(deep)
+    assert fastest(shallow) < fastest(deep) < 8 * fastest(shallow)
+
+
+def test_settings_in_effect_are_read_from_the_library_and_may_differ_from_those_asked(gemma: Path) -> None:
+    asked = Settings(
+        n_threads="all", n_batch=4096, n_ubatch=64, type_k="q8_0", type_v="q8_0", flash_attn="on", mmap="off"
+    )
+    (end,), _ = measure(gemma, (Test(n_prompt=32, n_gen=4), asked))
+    found = in_effect(end)
+    assert end["resolved"]["n_threads"] == 2
+    assert (found["n_threads"], found["n_threads_batch"]) == (2, 2)
+    assert found["n_batch"] < 4096, "llama.cpp cuts n_batch to the context, silently"
+    assert (found["type_k"], found["type_v"], found["flash_attn"], found["mmap"]) == ("q8_0", "q8_0", "on", "off")
+    assert found["n_gpu_layers"] == 0
+    assert all(effective["source"] for effective in end["in_effect"].values())
+
+
+@pytest.mark.parametrize("flash_attn", ["on", "off", "auto"])
+def test_flash_attention_in_effect_is_on_or_off_and_never_auto(gemma: Path, flash_attn: str) -> None:
+    (end,), _ = measure(gemma, (Test(n_prompt=8, n_gen=0), Settings(n_threads=2, flash_attn=flash_attn)))
+    assert in_effect(end)["flash_attn"] == ("off" if flash_attn == "off" else "on")
+
+
+def test_a_mapped_file_is_seen_in_the_process_itself(gemma: Path) -> None:
+    (end,), _ = measure(gemma, (Test(n_prompt=8, n_gen=0), Settings(n_threads=2, mmap="on")))
+    assert end["in_effect"]["mmap"] == {"value": "on", "source": "maps"}
+
+
+def test_an_impossible_context_fails_in_words_and_with_its_stage(gemma: Path) -> None:
+    asked = Settings(n_threads=2, type_v="q8_0", flash_attn="off")
+    (end,), _ = measure(gemma, (Test(n_prompt=8, n_gen=0), asked))
+    assert "quantized V cache requires flash_attn" in end["error"]
+
+
+def test_a_file_that_is_no_model_fails_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "page.gguf"
+    path.write_text("<html>")
+    (end,), _ = measure(path, (Test(n_prompt=8, n_gen=0), DEFAULTS))
+    assert "could not load page.gguf" in end["error"]
+
+
+def test_prefill_and_decode_are_consistent_in_the_combined_test(gemma: Path) -> None:
+    _, (prefill, decode, both) = measure(
+        gemma,
+        (Test(n_prompt=64, n_gen=0), DEFAULTS),
+        (Test(n_prompt=0, n_gen=16), DEFAULTS),
+        (Test(n_prompt=64, n_gen=16), DEFAULTS),
+        repetitions=6,
+    )
+    assert all(s["prompt_ns"] + s["gen_ns"] == s["elapsed_ns"] for s in both)
+    assert 0.5 < min(s["prompt_ns"] for s in both) / fastest(prefill) < 2
+    assert 0.5 < min(s["gen_ns"] for s in both) / fastest(decode) < 2
+
+
+def test_decode_keeps_the_latency_of_each_token(gemma: Path) -> None:
+    (end,), (samples,) = measure(gemma, (Test(n_prompt=0, n_gen=10), DEFAULTS), repetitions=3)
+    latency = end["latency"]
+    mean = statistics.fmean(s["elapsed_ns"] for s in samples) / 10
+    assert sum(latency["histogram"]) == 30
+    assert latency["p50_ns"] <= latency["p95_ns"] <= latency["p99_ns"] <= latency["max_ns"]
+    assert latency["p50_ns"] < 3 * mean
+
+
+def test_what_llama_cpp_says_of_the_model_comes_back(gemma: Path) -> None:
+    (end,), _ = measure(gemma, (Test(n_prompt=8, n_gen=0), DEFAULTS), repetitions=1)
+    assert end["model"]["architecture"] == "gemma3"
+    assert end["model"]["model_n_params"] == 268_098_176
+    assert "Q4_K" in end["model"]["model_type"]
