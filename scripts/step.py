@@ -68,7 +68,7 @@ class Progress:
         sys.stderr.flush()
 
     def time_left(self, done: int, total: int) -> str:
-        """Return a guess such as ` (about 2 min left)`, empty at the end and while there is too little to guess from."""
+        """Return a guess such as ` (about 2 min left)`; empty at the end, and while there is little to guess from."""
         spent = time.monotonic() - self.started
         if done < total / 20 or done == total or spent < 3:
             return ""
