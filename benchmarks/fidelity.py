@@ -2,7 +2,9 @@
 
     python benchmarks/fidelity.py [--models gemma synthetic] [--tests pp512 tg128 tg32@d1024]
 
-Each pair is one run of ours and one of llama-bench, in alternating order and with equal CPU masks.
+Each pair is one measurement of ours and one run of llama-bench, in alternating order and with equal
+CPU masks. Ours come from one measuring process that sleeps between its repetitions until it is told
+to go on, exactly as under the supervisor; so the two stand as close together in time as they can.
 Pairs with a CPU share under 0.95 on either side are dropped and counted. A test goes on from 15 to
 60 good pairs until the 95 % bootstrap interval of the median ratio (ours ÷ llama-bench) is at most
 ±1 % wide; it passes when that interval lies inside 0.98–1.02. Exit code: 0 all pass, 1 one
@@ -20,15 +22,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from schema.job import Assignment, Job, ModelRef, Settings, Test
-from worker.child import child_environment
+from worker.child import Child, Deadline, child_environment
 
 FLAGS = ["-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=ON", "-DLLAMA_CURL=OFF"]
 TESTS = {
@@ -49,8 +53,8 @@ class Measurement:
     cpu_share: float
 
 
-def ours(model: Path, test: Test, repetitions: int, n_threads: int) -> Measurement:
-    """Run `python -m worker` once."""
+def ours(model: Path, test: Test, repetitions: int, n_threads: int) -> Generator[Measurement, None, None]:
+    """Yield a measurement each time one is asked for, all from one measuring process."""
     reference = ModelRef(source="path", spec=str(model), identity="sha256:unused")
     job = Job(
         run_uid="fidelity",
@@ -58,23 +62,27 @@ def ours(model: Path, test: Test, repetitions: int, n_threads: int) -> Measureme
         model=reference,
         test=test,
         settings=Settings(n_threads=n_threads),
-        repetitions=repetitions,
+        repetitions=1_000_000,
     )
-    request = {"spec": {"path": str(model), "n_threads": {}}, "assignments": [asdict(Assignment(job=job, attempt_uid="a"))]}
-    answer = subprocess.run(
-        [sys.executable, "-m", "worker", "--no-wait"],
-        input=json.dumps(request) + "\n",
-        capture_output=True,
-        text=True,
-        env=child_environment(),
-        check=True,
-    )
-    events = [json.loads(line) for line in answer.stdout.splitlines()]
-    samples = [event["sample"] for event in events if event["event"] == "sample"]
-    if len(samples) != repetitions:
-        raise SystemExit(f"ours failed: {events[-1]}")
-    rate = statistics.mean(1e9 * s["n_tokens"] / s["elapsed_ns"] for s in samples)
-    return Measurement(rate, min(s["cpu_share"] for s in samples))
+    assignment = asdict(Assignment(job=job, attempt_uid="ours"))
+    request = {"spec": {"path": str(model), "n_threads": {}}, "assignments": [assignment]}
+    found: list[dict[str, Any]] = []
+    with Child(sys.executable, request) as child:
+        for event in child.events(Deadline(86_400)):
+            if event["event"] == "attempt_end":
+                raise SystemExit(f"ours failed: {event}")
+            if event["event"] == "sample":
+                found.append(event["sample"])
+            if len(found) == repetitions:
+                yield _measurement(found)
+                found.clear()
+            child.go_on()
+    raise SystemExit(f"ours ended: {child.exit()}")
+
+
+def _measurement(samples: list[dict[str, Any]]) -> Measurement:
+    rate = statistics.mean(1e9 * sample["n_tokens"] / sample["elapsed_ns"] for sample in samples)
+    return Measurement(rate, min(sample["cpu_share"] for sample in samples))
 
 
 def theirs(binary: Path, model: Path, test: Test, repetitions: int, n_threads: int) -> Measurement:
@@ -110,31 +118,39 @@ def interval(ratios: list[float]) -> tuple[float, float, float]:
     return statistics.median(ratios), medians[249], medians[9749]
 
 
-def compare(run_ours: Callable[[], Measurement], run_theirs: Callable[[], Measurement]) -> tuple[int, str]:
+def compare(run_ours: Iterator[Measurement], run_theirs: Callable[[], Measurement]) -> tuple[int, str]:
     """Run pairs until the ratio is known; return the exit code and the verdict in words."""
-    ratios: list[float] = []
-    rates: list[tuple[float, float]] = []
+    pairs: list[tuple[float, float]] = []
     dropped = 0
-    while len(ratios) < MAX_PAIRS and dropped < MAX_PAIRS:
-        if (len(ratios) + dropped) % 2 == 0:
-            a, b = run_ours(), run_theirs()
+    next(run_ours)  # its first repetition follows its own warm-up, not one of llama-bench's runs
+    while len(pairs) < MAX_PAIRS and dropped < MAX_PAIRS:
+        if (len(pairs) + dropped) % 2 == 0:
+            a, b = next(run_ours), run_theirs()
         else:
-            b, a = run_theirs(), run_ours()
+            b, a = run_theirs(), next(run_ours)
         if min(a.cpu_share, b.cpu_share) < MIN_SHARE:
             dropped += 1
             continue
-        ratios.append(a.rate / b.rate)
-        rates.append((a.rate, b.rate))
-        if len(ratios) >= MIN_PAIRS:
-            middle, low, high = interval(ratios)
-            if (high - low) / 2 <= WIDTH:
-                break
-    if len(ratios) < MIN_PAIRS:
-        return 4, f"can't tell here: only {len(ratios)} undisturbed pairs, {dropped} dropped"
-    middle, low, high = interval(ratios)
+        pairs.append((a.rate, b.rate))
+        if len(pairs) >= MIN_PAIRS and _half_width(pairs) <= WIDTH:
+            break
+    return verdict(pairs, dropped)
+
+
+def _half_width(pairs: list[tuple[float, float]]) -> float:
+    _, low, high = interval([a / b for a, b in pairs])
+    return (high - low) / 2
+
+
+def verdict(pairs: list[tuple[float, float]], dropped: int) -> tuple[int, str]:
+    """Return the exit code and the line that is printed for these rates of ours and llama-bench's."""
+    if len(pairs) < MIN_PAIRS:
+        return 4, f"can't tell here: only {len(pairs)} undisturbed pairs, {dropped} dropped"
+    middle, low, high = interval([a / b for a, b in pairs])
+    mine, other = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
     told = (
-        f"ours {statistics.median(r[0] for r in rates):8.2f} t/s  llama-bench {statistics.median(r[1] for r in rates):8.2f} t/s"
-        f"  ratio {middle:.4f} [{low:.4f}, {high:.4f}]  {len(ratios)} pairs, {dropped} dropped"
+        f"ours {mine:8.2f} t/s  llama-bench {other:8.2f} t/s  ratio {middle:.4f} [{low:.4f}, {high:.4f}]"
+        f"  {len(pairs)} pairs, {dropped} dropped"
     )
     if (high - low) / 2 > WIDTH:
         return 4, told + "  can't tell here"
@@ -179,19 +195,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=["gemma", "synthetic"], choices=["gemma", "synthetic"])
     parser.add_argument("--tests", nargs="+", default=list(TESTS), choices=list(TESTS))
+    parser.add_argument("--repetitions", type=int, default=1, help="repetitions on each side of a pair")
     options = parser.parse_args()
     binary = llama_bench()
     cpus = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cpus)  # both sides inherit the same mask
-    codes = []
+    codes: list[int] = []
     for name in options.models:
         path = model_file(name)
         for test in options.tests:
-            repetitions = 3 if name == "gemma" else 1
-            code, told = compare(
-                lambda p=path, t=TESTS[test], r=repetitions: ours(p, t, r, len(cpus)),  # type: ignore[misc]
-                lambda p=path, t=TESTS[test], r=repetitions: theirs(binary, p, t, r, len(cpus)),  # type: ignore[misc]
-            )
+            n = options.repetitions
+            mine = ours(path, TESTS[test], n, len(cpus))
+            code, told = compare(mine, partial(theirs, binary, path, TESTS[test], n, len(cpus)))
+            mine.close()
             codes.append(code)
             print(f"{name:9} {test:10} {told}", flush=True)
     return max((code for code in codes if code == 1), default=max(codes))

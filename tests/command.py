@@ -21,7 +21,8 @@ class Command:
 
     def start(self, *arguments: str, **variables: str) -> "subprocess.Popen[str]":
         """Start a command in a session of its own, as a terminal does."""
-        own = {"TOKFLEET_HOME": str(self.home), "TOKFLEET_PYTHON": self.python, "TOKFLEET_LOCK": str(self.home) + ".lock"}
+        lock = f"{self.home}.lock"
+        own = {"TOKFLEET_HOME": str(self.home), "TOKFLEET_PYTHON": self.python, "TOKFLEET_LOCK": lock}
         return subprocess.Popen(
             [sys.executable, "-m", "orchestrator.cli", *arguments],
             env=os.environ | own | self.environment | variables,

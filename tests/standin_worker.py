@@ -26,8 +26,6 @@ STAGE, _, ONLY_N_CTX = PLACE.partition("#")
 TOKEN_SECONDS = float(os.environ.get("STANDIN_TOKEN_SECONDS", "0.002"))
 
 
-
-
 class Now:
     """Where the process is: kept from the stages that it tells the supervisor."""
 

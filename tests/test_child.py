@@ -42,7 +42,7 @@ def test_events_arrive_in_order_and_an_exit_without_a_result_is_named(tmp_path: 
 
 
 def test_the_process_waits_for_an_answer_after_an_event(tmp_path: Path) -> None:
-    body = "sys.stdin.readline()\ntell(event='a')\nanswer = sys.stdin.readline()\ntell(event='b' if answer else 'none')\n"
+    body = "sys.stdin.readline()\ntell(event='a')\ntell(event='b' if sys.stdin.readline() else 'none')\n"
     events, _ = run(python_that(tmp_path, body))
     assert [e["event"] for e in events] == ["a", "b"]
 

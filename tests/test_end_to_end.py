@@ -73,7 +73,7 @@ def test_running_the_same_file_again_is_a_new_run_and_resume_of_a_whole_one_does
 def test_a_job_that_aborts_is_a_failed_row_and_the_rest_is_measured(command: Command) -> None:
     end = command.run("run", sweep_of(command), STANDIN_FAULT="abort@decode#6")
     assert end.returncode == 3, end.stderr
-    (failure,) = command.rows("select test, stage, kind, signal, message, log_tail from failures")
+    (failure,) = command.rows("select test, stage, signal, message, log_tail from failures")
     assert (failure["test"], failure["stage"], failure["signal"]) == ("tg6", "decode", "SIGABRT")
     assert "about to abort in decode" in failure["log_tail"]
     assert command.rows("select count(*) n from results") == [{"n": 3}]

@@ -69,8 +69,9 @@ def in_effect(end: dict[str, Any]) -> dict[str, Any]:
 
 def test_twice_the_tokens_take_about_twice_the_time(gemma: Path) -> None:
     """The fastest of several repetitions, since a busy machine only ever adds time."""
-    tests = [Test(n_prompt=128, n_gen=0), Test(n_prompt=256, n_gen=0), Test(n_prompt=0, n_gen=12), Test(n_prompt=0, n_gen=24)]
-    _, (pp1, pp2, tg1, tg2) = measure(gemma, *((test, DEFAULTS) for test in tests), repetitions=8)
+    prefills = [Test(n_prompt=n, n_gen=0) for n in (128, 256)]
+    decodes = [Test(n_prompt=0, n_gen=n) for n in (12, 24)]
+    _, (pp1, pp2, tg1, tg2) = measure(gemma, *((test, DEFAULTS) for test in prefills + decodes), repetitions=8)
     assert 1.5 < fastest(pp2) / fastest(pp1) < 2.6
     assert 1.5 < fastest(tg2) / fastest(tg1) < 2.6
 

@@ -62,7 +62,8 @@ def test_a_real_lack_of_memory_ends_as_failed_oom_and_the_rest_goes_on(command: 
     sweep = str(command.home.parent / "sweep.yaml")
     end = command.run("run", sweep, STANDIN_FAULT="eat@decode#4", STANDIN_CGROUP=small_cgroup)
     assert end.returncode == 3, end.stderr
-    (failure,) = command.rows("select test, stage, kind, signal, message from failures")
-    assert (failure["test"], failure["stage"], failure["kind"], failure["signal"]) == ("tg4", "decode", "oom", "SIGKILL")
+    (failure,) = command.rows("select test, stage, failure_kind, signal, message from failures")
+    assert (failure["test"], failure["stage"], failure["failure_kind"]) == ("tg4", "decode", "oom")
+    assert failure["signal"] == "SIGKILL"
     assert "memory ran out" in failure["message"]
     assert command.rows("select count(*) n from results") == [{"n": 1}]

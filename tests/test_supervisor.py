@@ -57,9 +57,7 @@ def records(events: list[dict[str, Any]]) -> list[Record]:
     return [decode(Record, event["record"]) for event in events if event["event"] == "attempt_end"]
 
 
-def supervise(
-    group: Group, fingerprint: Fingerprint, home: Path, python: str, fault: str = ""
-) -> list[dict[str, Any]]:
+def supervise(group: Group, fingerprint: Fingerprint, home: Path, python: str, fault: str = "") -> list[dict[str, Any]]:
     os.environ["STANDIN_FAULT"] = fault
     try:
         return list(Supervisor(group=group, fingerprint=fingerprint, home=home, python=python).run())
@@ -248,7 +246,10 @@ def test_a_journal_that_is_being_written_is_nobodys_to_recover(
 
 
 def _recovered_elsewhere(home: Path) -> int:
-    script = "import sys; from pathlib import Path; from worker.supervisor import recover; print(len(list(recover(Path(sys.argv[1])))))"
+    script = (
+        "import sys; from pathlib import Path; from worker.supervisor import recover\n"
+        "print(len(list(recover(Path(sys.argv[1])))))"
+    )
     root = str(Path(__file__).parents[1])
     return int(subprocess.check_output([sys.executable, "-c", script, str(home)], text=True, cwd=root))
 

@@ -1,4 +1,4 @@
-"""Which llama.cpp a Python environment of this host would run: asked in its own process, kept until its files change."""
+"""Which llama.cpp a Python of this host would run: asked in its own process, kept until its files change."""
 
 import json
 import subprocess

@@ -1,5 +1,6 @@
 """Start one measuring process, read its events, and say how it ended, whatever way that was (stdlib only)."""
 
+import contextlib
 import json
 import os
 import selectors
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, cast
 
 LOG_TAIL_LINES = 40
 LOG_LINE_CHARS = 500
@@ -96,7 +97,9 @@ class Child:
             raise
         finally:
             os.close(write_end)
-        self._events = os.fdopen(events, "rb", buffering=0)
+        self._events: IO[bytes] = os.fdopen(events, "rb", buffering=0)
+        self._stdin: IO[bytes] = cast(IO[bytes], self.process.stdin)
+        self._stdout: IO[bytes] = cast(IO[bytes], self.process.stdout)
         self._say(json.dumps(request) + "\n")
 
     def __enter__(self) -> "Child":
@@ -106,34 +109,27 @@ class Child:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end()
-        for stream in (self.process.stdin, self.process.stdout, self._events):
-            if stream:
-                try:
-                    stream.close()
-                except BrokenPipeError:
-                    pass
+        for stream in (self._stdin, self._stdout, self._events):
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
 
     def go_on(self) -> None:
         """Tell the process that its last event is safe and it may go on."""
         self._say("\n")
 
     def _say(self, text: str) -> None:
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.write(text.encode())
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it is gone; the end of its events tells how
+        with contextlib.suppress(BrokenPipeError):  # it is gone; the end of its events tells how
+            self._stdin.write(text.encode())
+            self._stdin.flush()
 
     def events(self, deadline: "Deadline") -> Iterator[dict[str, Any]]:
         """Yield each event; the caller answers each with `go_on`. Ends when the process does, or its time is up.
 
         Sleeps in between: nothing here runs while the process measures.
         """
-        assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self._events, selectors.EVENT_READ, "events")
-            selector.register(self.process.stdout, selectors.EVENT_READ, "log")
+            selector.register(self._stdout, selectors.EVENT_READ, "log")
             while selector.get_map():
                 ready = selector.select(deadline.seconds_left())
                 if not ready and deadline.seconds_left() <= 0:
@@ -162,10 +158,8 @@ class Child:
 
     def _parse(self, lines: list[bytes]) -> Iterator[dict[str, Any]]:
         for line in lines:
-            try:
-                event = json.loads(line)
-                assert isinstance(event["event"], str)
-            except (ValueError, TypeError, KeyError, AssertionError):
+            event = _event(line)
+            if event is None:
                 self._broken = line[:80].decode("utf-8", "replace")
                 return
             yield event
@@ -213,6 +207,15 @@ class Deadline:
     def at_most(self, seconds: float) -> "Deadline":
         """Return the earlier of this moment and `seconds` from now."""
         return Deadline(min(seconds, self.seconds_left()))
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    """Return the event in `line`, None where there is none."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
 
 
 def child_environment() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What this host has measured and nobody has yet taken over: one file of JSON lines per group, fsynced (stdlib only)."""
+"""What this host has measured and nobody has yet taken over: one fsynced file of JSON lines per group."""
 
 import fcntl
 import json
@@ -28,8 +28,7 @@ class Journal:
             _fsync_directory(directory)
         except OSError as error:
             raise HostError(
-                f"The journal {path} cannot be written: {error.strerror}. "
-                "Set TOKFLEET_HOME to a directory that can be."
+                f"The journal {path} cannot be written: {error.strerror}. Set TOKFLEET_HOME to a directory that can be."
             ) from error
 
     def write(self, event: Event) -> None:

@@ -122,15 +122,13 @@ def measure(
         busy = cpu_clock()
         start, middle, end = _repeat(engine, prepared, clock)
         busy = cpu_clock() - busy
-        if test.n_gen:
+        if found.token_ns is not None:
             _collect_latencies(found.token_ns, prepared.stamps, middle)
         keep(_sample(test, repetition, start, middle, end, busy / n_threads))
     return found
 
 
-def _fill(
-    engine: Engine, test: Test, seed: int, clock: Clock, stage: Callable[[str], None], found: Measured
-) -> Any:
+def _fill(engine: Engine, test: Test, seed: int, clock: Clock, stage: Callable[[str], None], found: Measured) -> Any:
     """Fill the context to the test's depth once, untimed, and return its state (None at depth 0)."""
     if test.n_depth == 0:
         return None
@@ -234,8 +232,7 @@ def _no_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _collect_latencies(token_ns: array[int] | None, stamps: array[int], middle: int) -> None:
-    assert token_ns is not None
+def _collect_latencies(token_ns: array[int], stamps: array[int], middle: int) -> None:
     previous = middle
     for stamp in stamps:
         token_ns.append(stamp - previous)

@@ -160,9 +160,7 @@ class Supervisor:
         uid = attempt.assignment.attempt_uid
         return {"event": "attempt_start", "attempt_uid": uid, "started_at": attempt.started_at}
 
-    def _end_event(
-        self, attempt: Attempt, event: Event, failure: Failure | None, resolved: Resolved | None
-    ) -> Event:
+    def _end_event(self, attempt: Attempt, event: Event, failure: Failure | None, resolved: Resolved | None) -> Event:
         record = self._record(attempt, event, failure)
         if resolved is not None:
             record = replace(record, model=_model_facts(resolved, event.get("model", {})))
@@ -309,4 +307,3 @@ def _raise(error: Exception) -> Any:
     if isinstance(error, TokfleetError):
         raise error if isinstance(error, ModelError) else ModelError(str(error)) from error
     raise ModelError(f"The model cannot be made ready: {error}") from error
-
