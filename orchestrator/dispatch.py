@@ -7,6 +7,9 @@ Ray reads its environment when it is imported, so it is imported only inside a r
 from __future__ import annotations
 
 import os
+import select
+import signal
+import threading
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import asdict
@@ -14,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from schema.canonical import decode
+from schema.errors import ClusterError, TokfleetError
 from schema.job import Group
-from schema.record import Failure, Placement, Record
+from schema.record import Placement
 from worker.build import find_build
 from worker.fingerprint.take import take
 from worker.journal import lives
 from worker.lock import HostLock
-from worker.supervisor import Supervisor, recover, trim, utc_now
+from worker.supervisor import Supervisor, recover, trim
 
 Event = dict[str, Any]
 LOCK_WAIT_SECONDS = 24 * 3600.0
@@ -30,8 +34,8 @@ SETTLE_SECONDS = 10.0
 def run_group(group: Group, host_uid: str, home: Path, python: str) -> Generator[Event, None, None]:
     """Yield the events of `group` measured on the host `host_uid`, as `worker.supervisor` makes them.
 
-    A host or worker that is lost ends every attempt that it still owed as `failed(host lost)`.
-    Closing the iterator cancels the task, by force: it may be inside llama.cpp.
+    Raises ClusterError when the host or its worker is lost: what it still owed stays to be done, and what it
+    had measured is in its journal. Closing the iterator cancels the task, by force: it may be inside llama.cpp.
     """
     import ray
 
@@ -39,15 +43,11 @@ def run_group(group: Group, host_uid: str, home: Path, python: str) -> Generator
         **_on_host(host_uid), resources={"bench_slot": 1}, _generator_backpressure_num_objects=1
     )
     stream: Any = task.remote(asdict(group), str(home), python)
-    owed = {assignment.attempt_uid for assignment in group.assignments}
     try:
         for reference in stream:
-            event = ray.get(reference)
-            if event["event"] == "attempt_end":
-                owed.discard(event["record"]["attempt_uid"])
-            yield event
+            yield ray.get(reference)
     except ray.exceptions.RayError as error:
-        yield from _lost(group, owed, host_uid, error)
+        raise _host_error(error) from error
     except BaseException:
         ray.cancel(stream, force=True)
         _wait_for_end(group, host_uid, home)
@@ -91,6 +91,7 @@ def _on_host(host_uid: str) -> dict[str, Any]:
 
 def _measure_group(group: dict[str, Any], home: str, python: str) -> Iterator[Event]:
     """Run in a Ray worker: hold the host and measure; each event is fsynced before it is yielded."""
+    _die_with_raylet()
     lock = HostLock()
     holder = lock.try_acquire(f"tokfleet group {group['group_uid']}")
     if holder is not None:
@@ -105,6 +106,19 @@ def _measure_group(group: dict[str, Any], home: str, python: str) -> Iterator[Ev
             python=python,
             placement=_placement(),
         ).run()
+
+
+def _die_with_raylet() -> None:
+    """End this worker when its raylet dies: Ray would let it finish its task, with nobody left to hear of it."""
+    if not hasattr(os, "pidfd_open"):
+        return
+    raylet = os.pidfd_open(os.getppid())
+
+    def watch() -> None:
+        select.select([raylet], [], [])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="raylet", daemon=True).start()
 
 
 def _placement() -> Placement:
@@ -122,24 +136,12 @@ def _acknowledge(home: str, attempt_uids: frozenset[str]) -> None:
     trim(Path(home), attempt_uids)
 
 
-def _lost(group: Group, owed: set[str], host_uid: str, error: Exception) -> Iterator[Event]:
-    for assignment in group.assignments:
-        if assignment.attempt_uid not in owed:
-            continue
-        now = utc_now()
-        record = Record(
-            attempt_uid=assignment.attempt_uid,
-            job_uid=assignment.job.job_uid,
-            run_uid=assignment.job.run_uid,
-            host_uid=host_uid,
-            number=assignment.number,
-            started_at=now,
-            ended_at=now,
-            status="failed",
-            failure=Failure(stage="host lost", message=_reason(error), kind="host_lost"),
-        )
-        yield {"event": "attempt_end", "record": asdict(record)}
-
-
-def _reason(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+def _host_error(error: Exception) -> TokfleetError:
+    """Return what Ray reports as one of our errors: our own where the task raised it, else that the host is gone."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, TokfleetError):
+        return cause
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return ClusterError(
+        f"The host was lost while it measured: {reason} Nothing that was measured is lost; `tokfleet resume` goes on."
+    )

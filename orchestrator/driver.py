@@ -14,7 +14,7 @@ from orchestrator.spool import Drainer, Spool
 from orchestrator.store import Store
 from schema.accept import accept_fingerprint, accept_record
 from schema.canonical import digest
-from schema.errors import StoreError
+from schema.errors import ClusterError, StoreError
 from schema.job import Assignment, Group, Job, ModelRef
 from schema.record import Record
 
@@ -186,12 +186,15 @@ def driving(driver: Driver) -> Iterator[Driver]:
         with local_cluster(driver.host_uid):
             driver._take_over()
             drainer.flush()
-            try:
-                yield driver
-            finally:
-                driver._take_over()
-                drainer.flush()
-                driver._acknowledge()
+            with contextlib.ExitStack() as at_the_end:
+                at_the_end.callback(driver._acknowledge)
+                at_the_end.callback(drainer.flush)
+                at_the_end.callback(driver._take_over)
+                try:
+                    yield driver
+                except ClusterError:
+                    at_the_end.pop_all()  # the host is gone: its journal is taken over when it is back
+                    raise
 
 
 def label(job: Job) -> str:

@@ -5,6 +5,7 @@ Events that leave here, in this order: `host` once; then per attempt `attempt_st
 journal, fsynced, before it is handed on.
 """
 
+import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from worker.journal import Journal
 from worker.models import Resolved, resolve
 
 Event = dict[str, Any]
+KILLED_TOO_SECONDS = 3.0
 OUT_OF_MEMORY = (
     "out of memory",
     "failed to allocate",
@@ -115,6 +117,10 @@ class Supervisor:
                     yield self._follow(attempt, event)
                 child.go_on()
             end = child.exit()
+        if end.signal_name == "SIGKILL" and end.kind == "signal":
+            # When a run is cancelled, Ray kills this process's child a moment before this process. Whoever
+            # is still alive after that moment was not cancelled; else the attempt stays open: interrupted.
+            time.sleep(KILLED_TOO_SECONDS)
         if attempt is None and not ended:
             attempt = Attempt(remaining[0], utc_now(), child_pid=child.process.pid)
             yield self._start_event(attempt)
