@@ -27,7 +27,7 @@ LINE_CHARACTERS = 2000
 SAMPLES = 10_000
 ITEMS = 1000
 CHARACTERS = 4000
-LONG_TEXTS = {"message": 20_000, "system_info": 20_000, "log_tail": LINE_CHARACTERS}
+LONG_TEXTS = {"message": 20_000, "system_info": 20_000, "cmake_args": 20_000, "log_tail": LINE_CHARACTERS}
 MAY_BE_NEGATIVE = frozenset({"exit_code", "resolved", "value"})
 ABOVE_ZERO = frozenset({"n_tokens", "number", "file_bytes"})
 

@@ -89,6 +89,7 @@ class Build:
     llama_cpp_commit: str | None = None
     library_sha256: str | None = None
     system_info: str | None = None
+    cmake_args: str | None = None
     compiler: str | None = None
     backends: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
@@ -97,8 +98,12 @@ class Build:
 
     @property
     def build_id(self) -> str:
-        """Digest of exactly these facts, with the version of their schema."""
-        return digest(["build", 1, asdict(self)])[:32]
+        """Digest of what was built and how: the same on two machines that were built alike.
+
+        The file's own digest and the devices are left out: paths and names of one machine are in them.
+        """
+        facts = {key: value for key, value in asdict(self).items() if key not in ("library_sha256", "devices")}
+        return digest(["build", 1, facts])[:32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,7 +100,7 @@ build = Table(
     "build",
     metadata,
     Column("build_id", String(64), primary_key=True),
-    *_texts("binding", "llama_cpp_commit", "library_sha256", "system_info", "compiler", "backends"),
+    *_texts("binding", "llama_cpp_commit", "library_sha256", "system_info", "cmake_args", "compiler", "backends"),
     Column("devices", Json),
     Column("gpu_offload", Boolean),
     Column("method", Text),

@@ -1,6 +1,7 @@
 """The seam to llama.cpp, through llama-cpp-python's low-level functions. Nothing else imports llama_cpp."""
 
 import ctypes
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -244,14 +245,30 @@ def build_facts() -> Build:
     raw.ggml_commit.restype = ctypes.c_char_p
     commit = raw.ggml_commit().decode("ascii", "replace")
     every, _ = devices()
+    made = how_it_was_made(Path(sys.prefix) / "engine.json")
     return Build(
         binding=f"llama-cpp-python {version('llama_cpp_python')}",
         llama_cpp_commit=None if commit in ("", "unknown") else commit,
         system_info=lib.llama_print_system_info().decode("utf-8", "replace").strip(" |\n"),
+        cmake_args=made.get("cmake_args"),
+        compiler=made.get("compiler"),
         backends=tuple(dict.fromkeys(re.sub(r"\d+$", "", text.split(" ")[0]) for text in every)),
         devices=tuple(every),
         gpu_offload=bool(lib.llama_supports_gpu_offload()),
     )
+
+
+def how_it_was_made(stamp: Path) -> dict[str, str]:
+    """Return CMake's options and the compiler from the note that our build leaves; nothing where it left none.
+
+    Options that only say where a file is are left out: they differ between machines that are built alike.
+    """
+    try:
+        note = json.loads(stamp.read_text())
+        told = [flag for flag in note["cmake_args"] if flag.startswith(("-DGGML_", "-DLLAMA_"))]
+        return {"cmake_args": " ".join(told), "compiler": str(note["compiler"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def start() -> Log:

@@ -31,6 +31,7 @@ def upgrade() -> None:
         sa.Column("llama_cpp_commit", sa.Text(), nullable=True),
         sa.Column("library_sha256", sa.Text(), nullable=True),
         sa.Column("system_info", sa.Text(), nullable=True),
+        sa.Column("cmake_args", sa.Text(), nullable=True),
         sa.Column("compiler", sa.Text(), nullable=True),
         sa.Column("backends", sa.Text(), nullable=True),
         sa.Column("devices", Json, nullable=True),

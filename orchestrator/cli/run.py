@@ -189,7 +189,7 @@ def _measure_remaining(driver: "Driver", expected_seconds: Mapping[str, float]) 
 def _conclude(store: "Store", url: str, run_uid: str, interrupted: bool, n_missing: int) -> int:
     from orchestrator.report import run_summary, stages_table
 
-    rows, failures = store.results(run_uid), store.failures(run_uid)
+    rows, failures = store.results(run_uid)[::-1], store.failures(run_uid)[::-1]  # oldest first
     width = terminal_width(sys.stdout)
     write(run_summary(rows, failures, shown(url), width))
     for row in rows:
