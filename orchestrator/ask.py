@@ -101,7 +101,7 @@ def _rows(
     path: Path, connection: sqlite3.Connection, sql: str, clock: _Clock
 ) -> Generator[tuple[Any, ...], None, None]:
     """Yield the columns' names, then every row; whatever happens the connection is closed at the end."""
-    columns = _columns(connection)
+    columns = _columns(path, connection)
     try:
         _lock(connection, clock)
         with clock:
@@ -143,12 +143,15 @@ def _authorize(action: int, first: str | None, second: str | None, *_: str | Non
     return sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY
 
 
-def _columns(connection: sqlite3.Connection) -> dict[str, list[str]]:
-    """Return the columns of every view, for near matches."""
-    return {
-        view: [str(row[0]) for row in connection.execute("SELECT name FROM pragma_table_info(?)", (view,))]
-        for view in VIEWS
-    }
+def _columns(path: Path, connection: sqlite3.Connection) -> dict[str, list[str]]:
+    """Return the columns of every view, for near matches; raise StoreError where the store lacks one."""
+    try:
+        return {
+            view: [str(row[0]) for row in connection.execute("SELECT name FROM pragma_table_info(?)", (view,))]
+            for view in VIEWS
+        }
+    except sqlite3.Error as error:
+        raise store_error(path, error) from error
 
 
 def _plain_words(error: Exception, sql: str, columns: dict[str, list[str]], clock: _Clock) -> str:
@@ -159,7 +162,8 @@ def _plain_words(error: Exception, sql: str, columns: dict[str, list[str]], cloc
         return f"A value in the answer is larger than {VALUE_BYTES} bytes. Ask for less of it, as with substr()."
     if "one statement at a time" in text:
         return "Only one statement is answered at a time. Leave out what follows the first semicolon."
-    if "prohibited" in text or "authoriz" in text or name.startswith("SQLITE_READONLY"):
+    writes = text.startswith("no such ") and _first_word(sql) not in (*_WORDS, "EXPLAIN")
+    if writes or "prohibited" in text or "authoriz" in text or name.startswith("SQLITE_READONLY"):
         return _not_a_question(sql, text)
     if text.startswith("no such column: "):
         return _no_column(text.partition(": ")[2], sql, columns)

@@ -53,6 +53,8 @@ def store_error(path: Path, error: sqlite3.Error) -> StoreError:
     name = "_".join(str(getattr(error, "sqlite_errorname", "")).split("_")[:2])
     if name in _WORDS:
         return StoreUnavailableError(f"The database {path} cannot be used: {_WORDS[name]}")
+    if str(error).startswith("no such "):
+        return StoreError(f"The database {path} is not whole: {error}. `tokfleet db upgrade` makes its views anew.")
     return StoreError(f"The database {path} refused what was to be written: {error}.")
 
 

@@ -58,7 +58,7 @@ _LOOKS_LIKE = (
     (r"[+-]?[0-9]+(:[0-9]+)+(\.[0-9]*)?", "is a time of day, or a number to base 60; write the number in plain digits"),
     (r"[+-]?\.?(inf|nan|infinity)", "is not a whole number; write the number in plain digits"),
     (r"true|false|on|off|yes|no|y|n", "is a switch; a whole number is needed"),
-    (r"[0-9]+(\s*,\s*[0-9]+)+", "is one text; write a list with brackets, such as [512, 1024]"),
+    (r"[0-9]+(\s*,\s*[0-9]+|\s+(?![0-9]{3}\b)[0-9]+)+", "is one text; write a list with brackets, such as [512, 1024]"),
     (r"[0-9]+\s*(-|\.\.+)\s*[0-9]+([+*][0-9]+)?", "is a range; write the numbers as a list, such as [512, 1024]"),
 )
 
@@ -134,7 +134,7 @@ def seconds(scalar: Scalar) -> float:
         raise BadValueError(f"{text} is out of range; write a time from 1s to 168h.")
     if re.fullmatch(r"[0-9]{1,9}", text):
         raise BadValueError(f"{text} has no unit; write {text}s for seconds or {text}m for minutes.")
-    loose = re.fullmatch(r"([0-9]{1,9})\s*(s|m|h)[a-z]*\.?", text.lower())
+    loose = re.fullmatch(r"([0-9]{1,9})\s*(s|m|h)(|ec|ecs|econds?|in|ins|inutes?|rs?|ours?)\.?", text.lower())
     if loose:
         raise BadValueError(f"{show(text)} is not written plainly; write {loose.group(1)}{loose.group(2)}.")
     raise BadValueError(f"{show(text)} is not a time; write it like 90s, 30m or 2h.")

@@ -18,7 +18,7 @@ from schema.problem import Problem, raise_problems, show, show_name
 MAX_NODES = 20_000
 MAX_DEPTH = 20
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 

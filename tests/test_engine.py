@@ -15,7 +15,7 @@ from worker.child import child_environment
 
 pytestmark = pytest.mark.model
 
-DEFAULTS = Settings(n_threads=2)
+DEFAULTS = Settings(n_threads=1)  # one thread never waits for another, however busy the machine is
 
 
 def measure(
@@ -87,7 +87,7 @@ def test_the_cache_is_empty_at_each_repetition(gemma: Path) -> None:
 def test_no_figure_depends_on_a_previous_job(gemma: Path) -> None:
     """The same job first in its process, and after a deep one and one with other settings."""
     test = Test(n_prompt=0, n_gen=16)
-    other = Settings(n_threads=2, type_k="q8_0", type_v="q8_0", flash_attn="on", n_ubatch=64)
+    other = Settings(n_threads=1, type_k="q8_0", type_v="q8_0", flash_attn="on", n_ubatch=64)
     before = (Test(n_prompt=0, n_gen=4, n_depth=512), other)
     _, (alone,) = measure(gemma, (test, DEFAULTS), repetitions=8)
     ends, (_, after) = measure(gemma, before, (test, DEFAULTS), repetitions=8)
@@ -123,17 +123,17 @@ def test_settings_in_effect_are_read_from_the_library_and_may_differ_from_those_
 
 @pytest.mark.parametrize("flash_attn", ["on", "off", "auto"])
 def test_flash_attention_in_effect_is_on_or_off_and_never_auto(gemma: Path, flash_attn: str) -> None:
-    (end,), _ = measure(gemma, (Test(n_prompt=8, n_gen=0), Settings(n_threads=2, flash_attn=flash_attn)))
+    (end,), _ = measure(gemma, (Test(n_prompt=8, n_gen=0), Settings(n_threads=1, flash_attn=flash_attn)))
     assert in_effect(end)["flash_attn"] == ("off" if flash_attn == "off" else "on")
 
 
 def test_a_mapped_file_is_seen_in_the_process_itself(gemma: Path) -> None:
-    (end,), _ = measure(gemma, (Test(n_prompt=8, n_gen=0), Settings(n_threads=2, mmap="on")))
+    (end,), _ = measure(gemma, (Test(n_prompt=8, n_gen=0), Settings(n_threads=1, mmap="on")))
     assert end["in_effect"]["mmap"] == {"value": "on", "source": "maps"}
 
 
 def test_an_impossible_context_fails_in_words_and_with_its_stage(gemma: Path) -> None:
-    asked = Settings(n_threads=2, type_v="q8_0", flash_attn="off")
+    asked = Settings(n_threads=1, type_v="q8_0", flash_attn="off")
     (end,), _ = measure(gemma, (Test(n_prompt=8, n_gen=0), asked))
     assert "quantized V cache requires flash_attn" in end["error"]
 

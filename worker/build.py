@@ -31,7 +31,8 @@ def _ask(python: str) -> tuple[Build, list[str]]:
             env=child_environment(),
             cwd="/",
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=LIMIT_SECONDS,
             check=False,
         )

@@ -43,6 +43,7 @@ LATER = {
 
 MEANT = {
     "benchmark": "run",
+    "help": "--help",
     "list": "results",
     "models": "model list",
     "query": "sql",
@@ -50,6 +51,7 @@ MEANT = {
     "start": "run",
     "synth": "model synth",
     "upgrade": "db upgrade",
+    "version": "--version",
 }
 """What people call a command -> what it is called here."""
 

@@ -15,12 +15,16 @@ import traceback
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.output import note, write
+from orchestrator.cli.output import OutputError, note, write
 from orchestrator.tables import escape
 from schema.errors import TokfleetError, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.cli.habits import Habit
 
 FAILED = 1
 USAGE = 2
@@ -65,13 +69,20 @@ def _usage(error: click.ClickException, arguments: list[str]) -> int:
         except UsageError as fault:
             return end(fault, arguments)
         if habit is not None:
-            _tell(habit.text)
-            write((habit.sweep or "").splitlines())
-            return USAGE
+            return _explain(habit, arguments)
     _tell(error.format_message())
     if context:
         note(f"  `{escape(context.command_path)} --help` shows what it understands.")
     return error.exit_code
+
+
+def _explain(habit: "Habit", arguments: list[str]) -> int:
+    _tell(habit.text)
+    try:
+        write((habit.sweep or "").splitlines())
+    except (BrokenPipeError, OutputError) as fault:
+        return end(fault, arguments)
+    return USAGE
 
 
 def _unexpected(error: BaseException) -> int:

@@ -60,8 +60,10 @@ def write_rows(columns: Sequence[str], rows: Iterable[Row], form: str = "table")
 
 def note(text: str) -> None:
     """Write a remark for the person to standard error; nothing happens where it cannot be written."""
+    if sys.stderr is None:  # started with it closed; standard output is for the rows
+        return
     try:
-        write(text.splitlines(), sys.stderr)
+        write(text.splitlines() or [""], sys.stderr)
     except (OSError, OutputError, ValueError):
         return
 

@@ -1,5 +1,6 @@
 """`tokfleet results` and `tokfleet sql`: what was measured, and questions about it."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -78,10 +79,18 @@ def _query(query: str) -> str:
     if query == "-":
         if sys.stdin is None:
             raise UsageError("There is no standard input to read the SQL from.")
-        return sys.stdin.read()
-    if any(mark.isspace() for mark in query.strip()) or not Path(query).is_file():
-        return query
+        return _decoded(sys.stdin.buffer.read(), "Standard input")
+    if any(mark.isspace() for mark in query.strip()):
+        return _decoded(os.fsencode(query), "The question")
+    path = Path(query)
+    if path.suffix == ".sql" and not path.exists():
+        raise UsageError(f"There is no file {query} to read the SQL from.")
+    return _decoded(path.read_bytes(), f"The file {query}") if path.is_file() else query
+
+
+def _decoded(data: bytes, what: str) -> str:
+    """Return `data` as the UTF-8 that it should be, whatever the terminal's locale says."""
     try:
-        return Path(query).read_text(encoding="utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(f"The file {query} is no text in UTF-8.") from error
+        raise UsageError(f"{what} is no text in UTF-8.") from error

@@ -24,10 +24,17 @@ if TYPE_CHECKING:
 
 FAILED, IN_PART, INTERRUPTED = 1, 3, 130
 
+
+def _from_here(_context: click.Context, _parameter: click.Parameter, python: str) -> str:
+    """Return a path that means the same in every directory; a name alone is looked up in PATH."""
+    return str(Path(python).absolute()) if "/" in python else python
+
+
 python_option = click.option(
     "--python",
     envvar="TOKFLEET_PYTHON",
     default=sys.executable,
+    callback=_from_here,
     metavar="PATH",
     help="The Python whose llama-cpp-python measures.  [default: TOKFLEET_PYTHON, or the one that runs tokfleet]",
 )
