@@ -162,7 +162,7 @@ def _plain_words(error: Exception, sql: str, columns: dict[str, list[str]], cloc
         return f"A value in the answer is larger than {VALUE_BYTES} bytes. Ask for less of it, as with substr()."
     if "one statement at a time" in text:
         return "Only one statement is answered at a time. Leave out what follows the first semicolon."
-    writes = text.startswith("no such ") and _first_word(sql) not in (*_WORDS, "EXPLAIN")
+    writes = text.startswith(("no such ", "cannot modify ")) and _first_word(sql) not in (*_WORDS, "EXPLAIN")
     if writes or "prohibited" in text or "authoriz" in text or name.startswith("SQLITE_READONLY"):
         return _not_a_question(sql, text)
     if text.startswith("no such column: "):

@@ -58,7 +58,7 @@ _LOOKS_LIKE = (
     (r"[+-]?[0-9]+(:[0-9]+)+(\.[0-9]*)?", "is a time of day, or a number to base 60; write the number in plain digits"),
     (r"[+-]?\.?(inf|nan|infinity)", "is not a whole number; write the number in plain digits"),
     (r"true|false|on|off|yes|no|y|n", "is a switch; a whole number is needed"),
-    (r"[0-9]+(\s*,\s*[0-9]+|\s+(?![0-9]{3}\b)[0-9]+)+", "is one text; write a list with brackets, such as [512, 1024]"),
+    (r"[0-9]+((\s*,\s*|\s+)[0-9]+)+", "is one text; write a list with brackets, such as [512, 1024]"),
     (r"[0-9]+\s*(-|\.\.+)\s*[0-9]+([+*][0-9]+)?", "is a range; write the numbers as a list, such as [512, 1024]"),
 )
 

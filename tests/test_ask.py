@@ -109,6 +109,8 @@ def test_a_question_that_does_more_than_read_is_refused(url: str, sql: str) -> N
         ("results", "A question starts with SELECT."),
         ("SELECT host FORM results r", "The question is not SQL from 'results' on."),
         ("SELECT 1; DELETE FROM run", "Only one statement is answered at a time."),
+        ("UPDATE samples SET nosuch = 1", "Only SELECT is answered here, not UPDATE"),
+        ("INSERT INTO nosuch VALUES (1)", "Only SELECT is answered here, not INSERT"),
         ("SELECT 1 FROM", "incomplete input."),
         ("SELECT ?", "bindings"),
         ("SELECT nosuch(1)", "no such function: nosuch."),
@@ -154,6 +156,16 @@ def test_a_missing_store_is_said_and_not_made(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="No run was stored yet at"):
         ask(str(tmp_path / "none.db"), "SELECT 1")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_lacks_a_view_is_said_not_to_be_whole(url: str) -> None:
+    with sqlite3.connect(url) as connection:
+        connection.execute("DROP VIEW results")
+    connection.close()
+    with pytest.raises(StoreError, match=r"not whole: no such table.*`tokfleet db upgrade`"):
+        ask(url, "SELECT * FROM latest")
+    with Store.open(url) as store, pytest.raises(StoreError, match="not whole: no such table"):
+        store.results()
 
 
 def test_a_damaged_store_is_said_to_be_damaged(url: str) -> None:

@@ -59,6 +59,12 @@ def test_a_python_without_llama_cpp_is_named_with_its_reason(tmp_path: Path) -> 
         find_build(python, tmp_path)
 
 
+def test_a_python_that_answers_in_no_encoding_is_named_with_what_can_be_read(tmp_path: Path) -> None:
+    python = python_that(tmp_path, "printf '\\377\\n'; printf 'no engine in /mod\\353le\\n' >&2; exit 1")
+    with pytest.raises(HostError, match=r"cannot run llama.cpp: no engine in /mod\ufffdle"):
+        find_build(python, tmp_path)
+
+
 def test_how_it_was_built_is_read_from_the_note_of_the_build(tmp_path: Path) -> None:
     note = {"cmake_args": ["-DGGML_NATIVE=ON", "-DCMAKE_PROJECT_llama_cpp_INCLUDE=/x"], "compiler": "g++ 12"}
     (tmp_path / "engine.json").write_text(json.dumps(note))

@@ -74,7 +74,7 @@ def test_every_command_of_the_table_exists_and_has_help(name: str, capsys: Any) 
 
 def test_what_people_mean_leads_to_commands_that_exist() -> None:
     for name in MEANT.values():
-        assert name.partition(" ")[0] in COMMANDS
+        assert name.partition(" ")[0] in (*COMMANDS, "--help", "--version")
     assert not set(COMMANDS) & {*LATER, *MEANT}
 
 
@@ -293,6 +293,24 @@ def test_a_home_that_is_not_there_is_one_line_that_says_what_to_set(home: str | 
 
 def test_a_temporary_directory_that_is_not_there_is_no_matter() -> None:
     assert started("model", "list", TMPDIR="/nonexistent").returncode == 0
+
+
+@pytest.mark.parametrize(("into", "status"), [("| true; exit ${PIPESTATUS[0]}", 141), ("> /dev/full", 1)])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_sweep_file_that_nobody_takes_is_no_traceback(into: str, status: int) -> None:
+    done = started(shell=f'"$@" run -m tiny.gguf -p 512 {into}')
+    assert done.returncode == status
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_measuring_python_means_the_same_in_every_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOKFLEET_HOME", str(tmp_path / "home"))
+    Path("sweep.yaml").write_text("models: [{synthetic: 'test-tiny:Q8_0'}]\n")
+    assert main(["plan", "sweep.yaml", "--python", "bin/python"]) == 1
+    assert f"The measuring Python {tmp_path}/bin/python cannot be started" in capsys.readouterr().err
 
 
 def test_json_on_a_pipe_is_only_json() -> None:

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cli.output import OutputError, confirm, terminal_width, write, write_rows
+from orchestrator.cli.output import OutputError, confirm, note, terminal_width, write, write_rows
 from schema.errors import UsageError
 
 
@@ -48,6 +48,17 @@ def test_nothing_happens_where_standard_output_is_closed(monkeypatch: pytest.Mon
     monkeypatch.setattr("sys.stdout", None)
     write(["row"])
     write_rows(("a",), [(1,)])
+
+
+def test_a_remark_never_goes_to_standard_output(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr("sys.stderr", None)
+    note("nobody reads this")
+    assert capsys.readouterr().out == ""
+
+
+def test_an_empty_remark_is_an_empty_line(capsys: Any) -> None:
+    note("")
+    assert capsys.readouterr().err == "\n"
 
 
 @pytest.mark.parametrize(

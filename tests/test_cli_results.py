@@ -111,7 +111,7 @@ def test_sql_comes_from_the_argument_a_file_or_standard_input(
     expected = "test\npp512\ntg128\n"
     assert printed(capsys, "sql", query, "--format", "csv") == expected
     assert printed(capsys, "sql", str(tmp_path / "query.sql"), "--format", "csv") == expected
-    monkeypatch.setattr("sys.stdin", io.StringIO(query))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(query.encode())))
     assert printed(capsys, "sql", "-", "--format", "csv") == expected
 
 
@@ -119,6 +119,21 @@ def test_sql_in_a_file_that_is_no_text_is_wrong_usage(store: Path, tmp_path: Pat
     (tmp_path / "query.sql").write_bytes(b"\xff\xfe")
     assert main(["sql", str(tmp_path / "query.sql")]) == 2
     assert "UTF-8" in capsys.readouterr().err
+
+
+def test_sql_that_is_no_text_is_wrong_usage_wherever_it_comes_from(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"select '\xff'"), encoding="utf-8"))
+    assert main(["sql", "-"]) == 2
+    assert "Standard input is no text in UTF-8" in capsys.readouterr().err
+    assert main(["sql", "select '\udcff'"]) == 2
+    assert "The question is no text in UTF-8" in capsys.readouterr().err
+
+
+def test_sql_from_a_file_that_is_not_there_names_the_file(store: Path, tmp_path: Path, capsys: Any) -> None:
+    assert main(["sql", str(tmp_path / "query.sql")]) == 2
+    assert "There is no file" in capsys.readouterr().err
 
 
 def test_sql_that_is_none_is_one_line(store: Path, capsys: Any) -> None:

@@ -148,6 +148,7 @@ def test_a_key_called_on_is_reported_as_on() -> None:
         ("4k", "write 4096"),
         ("'512,1024'", "because of its quotes"),
         ("512,1024", "write a list"),
+        ("512 1024", "write a list"),
         ("128-1024", "write the numbers as a list"),
         ("'512'", "write 512 without quotes"),
         ("~", "there is no value"),
@@ -222,6 +223,8 @@ def test_a_timeout_has_a_unit(written: str, seconds: float) -> None:
     [
         ("30", "write 30s for seconds or 30m for minutes"),
         ("30 min", "write 30m"),
+        ("30 seconds", "write 30s"),
+        ("500ms", "write it like 90s, 30m or 2h"),
         ("0s", "from 1s to 168h"),
         ("1000h", "from 1s to 168h"),
         ("12:30", "write it like 90s, 30m or 2h"),

@@ -124,6 +124,8 @@ def test_a_tag_is_a_problem(tag: str) -> None:
         ("? [a, b]\n: 1\n", "f.yaml:1: a list or mapping stands where a key belongs"),
         ("a: b\x00c\n", "f.yaml:1: the character U+0000"),
         ("a: 1\nb: \x1b[31m\n", "f.yaml:2: the character U+001B"),
+        ("a: 1\nb: \x9b31m\n", "f.yaml:2: the character U+009B"),
+        ("a: 1\nb: \uffff\n", "f.yaml:2: the character U+FFFF"),
         ('a: "\\UFFFFFFFF"\n', "this is not YAML"),
         ('a: "\\ud800"\n', "half of a character"),
         ("%YAML 3.0\n---\na: 1\n", "this is not YAML"),
