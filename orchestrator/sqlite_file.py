@@ -51,11 +51,18 @@ def store_error(path: Path, error: sqlite3.Error) -> StoreError:
     It is a StoreUnavailableError where the trouble is the database's, not that of the rows.
     """
     name = "_".join(str(getattr(error, "sqlite_errorname", "")).split("_")[:2])
+    if name == "SQLITE_CANTOPEN" and not path.exists():
+        return gone(path)
     if name in _WORDS:
         return StoreUnavailableError(f"The database {path} cannot be used: {_WORDS[name]}")
     if str(error).startswith("no such "):
         return StoreError(f"The database {path} is not whole: {error}. `tokfleet db upgrade` makes its views anew.")
     return StoreError(f"The database {path} refused what was to be written: {error}.")
+
+
+def gone(path: Path) -> StoreUnavailableError:
+    """Return the error of a store whose file was taken away while it was open."""
+    return StoreUnavailableError(f"The database {path} is no longer there. Put it back: what was measured is kept.")
 
 
 def check_file(path: Path) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from orchestrator import engines, inserts, rows
 from orchestrator.spool import Entry
-from orchestrator.sqlite_file import check_revision, check_store, is_empty, sqlite_path, store_error
+from orchestrator.sqlite_file import check_revision, check_store, gone, is_empty, sqlite_path, store_error
 from schema.accept import accept_fingerprint, accept_record
 from schema.errors import StoreError, StoreUnavailableError
 from schema.host import Fingerprint
@@ -196,6 +196,8 @@ class Store:
         with self._plain_words(), self._writer.begin() as connection:
             raw: Any = connection.connection.driver_connection
             check_revision(self.path, raw)
+            if not self.path.exists():  # a file without a name takes rows, and is gone when it is closed
+                raise gone(self.path)
             yield connection
 
     @contextmanager

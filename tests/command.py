@@ -1,6 +1,7 @@
 """The command line as a person runs it: a process of its own, with a home of its own and a stand-in that measures."""
 
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -9,6 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+
+def heed_ctrl_c() -> None:
+    """Heed SIGINT, which a shell tells its background jobs, and so whatever tests they run, to ignore."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,7 @@ class Command:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=heed_ctrl_c,
         )
 
     def run(self, *arguments: str, timeout: float = 300.0, **variables: str) -> "subprocess.CompletedProcess[str]":

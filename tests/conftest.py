@@ -1,9 +1,16 @@
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 TESTS = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True, scope="session")
+def heed_ctrl_c() -> None:
+    """Heed SIGINT, which a shell tells its background jobs, and so these tests, to ignore."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

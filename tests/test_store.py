@@ -452,6 +452,16 @@ def test_a_file_that_may_not_be_written_is_said(tmp_path: Path) -> None:
     assert f"{path} cannot be used: it may not be written by this user" in str(error)
 
 
+def test_a_store_whose_file_is_moved_away_takes_nothing_until_it_is_back(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.path.rename(tmp_path / "moved.db")
+        for use in (lambda: store.save_records([make_record()]), store.results):
+            with pytest.raises(StoreUnavailableError, match=r"is no longer there\. Put it back"):
+                use()
+        (tmp_path / "moved.db").rename(store.path)
+        assert store.save_records([make_record()]) == 1
+
+
 def test_a_writer_waits_while_another_program_holds_the_lock(tmp_path: Path) -> None:
     hold = (
         "import sqlite3, sys, time\nc = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
