@@ -3,9 +3,10 @@
     python benchmarks/fidelity.py [--models gemma synthetic] [--tests pp512 tg128 tg32@d1024]
 
 Each pair is one measurement of ours and one run of llama-bench, in alternating order and with equal
-CPU masks, one thread bound to each CPU of it (OMP_PROC_BIND: a scheduler that leaves both threads of
-one side on one CPU, as seen on small virtual machines, would decide the ratio). Ours come from one measuring process that sleeps between its repetitions until it is told
-to go on, exactly as under the supervisor; so the two stand as close together in time as they can.
+CPU masks, one thread bound to each CPU (OMP_PROC_BIND: a scheduler that leaves both threads of one
+side on one CPU, as seen on small virtual machines, would decide the ratio). Ours come from one
+measuring process that sleeps between its repetitions until it is told to go on, exactly as under the
+supervisor; so the two stand as close together in time as they can.
 Pairs with a CPU share under 0.95 on either side are dropped and counted. A test goes on from 15 to
 60 good pairs until the 95 % bootstrap interval of the median ratio (ours ÷ llama-bench) is at most
 ±1 % wide; it passes when that interval lies inside 0.98–1.02. Exit code: 0 all pass, 1 one
