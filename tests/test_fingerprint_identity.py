@@ -160,3 +160,23 @@ def test_the_hostname_is_a_label_that_changes_nothing(tmp_path: Path) -> None:
 
     assert (first.hostname, renamed.hostname) == ("knödel", "soup")
     assert first.host_uid == renamed.host_uid
+
+
+def test_an_id_made_between_two_looks_is_taken_and_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tree(tmp_path / "root", {"etc/machine-id": MACHINE_ID})
+    theirs = str(uuid.uuid4())
+    look = identity._uid_in
+    looks: list[Path] = []
+
+    def first_look_is_too_early(path: Path) -> str | None:
+        looks.append(path)
+        if len(looks) > 1:
+            return look(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(theirs)
+        return None
+
+    monkeypatch.setattr(identity, "_uid_in", first_look_is_too_early)
+    assert read(tmp_path / "home", root).host_uid == theirs

@@ -125,7 +125,7 @@ def test_summary_shows_hosts_settings_and_quality_only_where_they_differ() -> No
     same = "\n".join(run_summary([make_row(), make_row()], [], "x.sqlite"))
     assert "boxa" not in same
     assert "n_threads" not in same
-    other = make_row(host_uid="h2", host="boxb", n_threads=8, quality="noisy")
+    other = make_row(host_uid="h2", host="boxb", n_threads=8, asked_n_threads="8", quality="noisy")
     differing = "\n".join(run_summary([make_row(), other], [], "x.sqlite"))
     assert {"boxb", "n_threads", "noisy"} <= set(differing.split())
 

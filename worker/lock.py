@@ -104,6 +104,8 @@ class HostLock:
             return
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
+        # Closing alone would leave it to a process that is just being started and holds a copy until its exec.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
     def __enter__(self) -> "HostLock":

@@ -100,7 +100,9 @@ def _stored(path: Path, notes: Notes) -> str | None:
         return known
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _create(path, str(uuid.uuid4()), replace=path.exists())
+        # Asked anew, in this order: a file that another process has made since then is whole, not damaged.
+        damaged = path.exists() and _uid_in(path) is None
+        _create(path, str(uuid.uuid4()), replace=damaged)
     except OSError as error:
         notes.missing("host_uid", f"{path.parent} cannot keep it ({error.strerror or error})")
         return None
