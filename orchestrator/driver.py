@@ -57,15 +57,6 @@ class Show(Protocol):
 
 
 @dataclass(slots=True)
-class Outcome:
-    """How many of the jobs that were dispatched ended in which way."""
-
-    n_measured: int = 0
-    n_failed: int = 0
-    n_interrupted: int = 0
-
-
-@dataclass(slots=True)
 class Driver:
     """One run on this machine, with Ray up and the spool being drained; made by `driving`."""
 
@@ -76,16 +67,14 @@ class Driver:
     run_uid: str
     python: str
     show: Show
-    outcome: Outcome = field(default_factory=Outcome)
     _rates: dict[str, list[float]] = field(default_factory=dict)
     _index: int = 0
 
-    def measure(self, groups: Sequence[Sequence[Job]], show: Show) -> Outcome:
+    def measure(self, groups: Sequence[Sequence[Job]], show: Show) -> None:
         """Measure `groups` of jobs, each with one loaded model; returns when all have ended."""
         self.show = show
         for jobs in groups:
             self._run_group(self._group(jobs))
-        return self.outcome
 
     def _group(self, jobs: Sequence[Job]) -> Group:
         numbers = self.store.next_numbers(self.run_uid)
@@ -145,10 +134,8 @@ class Driver:
     def _show_end(self, record: Record, job: Job) -> None:
         rates = self._rates.pop(record.attempt_uid, [])
         if record.failure is not None:
-            self.outcome.n_failed += 1
             self.show.job_ended(label(job), None, None, record.failure.message)
             return
-        self.outcome.n_measured += 1
         self.show.job_ended(label(job), statistics.fmean(rates), statistics.stdev(rates) if len(rates) > 1 else None)
 
     def _take_over(self) -> None:

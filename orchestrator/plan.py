@@ -17,7 +17,7 @@ from orchestrator.hosts import Selection, select
 from orchestrator.settings_space import settings_space
 from schema.errors import PlanError
 from schema.host import Fingerprint
-from schema.job import Job, ModelRef, Settings, Test
+from schema.job import LOAD_SETTINGS, Job, ModelRef, Settings, Test
 from schema.sweep import Sweep
 
 JOB_LIMIT = 20_000
@@ -133,8 +133,7 @@ def groups(jobs: Iterable[Job], expected_seconds: Mapping[str, float] | None = N
 
 
 def _process_key(job: Job) -> tuple[object, ...]:
-    settings = job.settings
-    return (job.host_uid, job.model, job.build, settings.n_gpu_layers, settings.mmap)
+    return (job.host_uid, job.model, job.build, *(getattr(job.settings, name) for name in LOAD_SETTINGS))
 
 
 def _skipped_hosts(sweep: Sweep, hosts: Sequence[Fingerprint], selection: Selection) -> list[Skipped]:

@@ -4,7 +4,6 @@ import contextlib
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -135,6 +134,7 @@ def _run_of(prepared: "Prepared", run_uid: str) -> "Run":
 
     from orchestrator.cli import version
     from schema.run import Run
+    from worker.supervisor import utc_now
 
     text = prepared.sweep.text
     return Run(
@@ -142,7 +142,7 @@ def _run_of(prepared: "Prepared", run_uid: str) -> "Run":
         name=prepared.sweep.name,
         sweep_text=text,
         sweep_sha256=sha256(text.encode()).hexdigest(),
-        created_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        created_at=utc_now(),
         tokfleet_version=version(),
         tags=prepared.sweep.tags,
     )
