@@ -1,6 +1,6 @@
 """Do our rates agree with llama-bench's? Both run live, of the same llama.cpp source, in ABBA pairs.
 
-    python benchmarks/fidelity.py [--models gemma synthetic] [--tests pp512 tg128 tg32@d1024]
+    python benchmarks/fidelity.py [--models gemma synthetic] [--tests pp512 tg128 tg32@d1024] [--repetitions 1]
 
 Each pair is one measurement of ours and one run of llama-bench, in alternating order and with equal
 CPU masks, one thread bound to each CPU (OMP_PROC_BIND: a scheduler that leaves both threads of one
@@ -33,8 +33,10 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from schema.job import Assignment, Job, ModelRef, Settings, Test
-from worker.child import Child, Deadline, child_environment
+from schema.job import Assignment, Job, ModelRef, Test
+from schema.settings import Settings
+from worker.child import Child, Deadline
+from worker.variables import child_environment
 
 FLAGS = ["-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=ON", "-DLLAMA_CURL=OFF"]
 TESTS = {
@@ -131,12 +133,14 @@ def interval(ratios: list[float]) -> tuple[float, float, float]:
     return statistics.median(ratios), medians[249], medians[9749]
 
 
-def compare(run_ours: Iterator[Measurement], run_theirs: Callable[[], Measurement]) -> tuple[int, str]:
+def compare(
+    run_ours: Iterator[Measurement], run_theirs: Callable[[], Measurement], max_pairs: int = MAX_PAIRS
+) -> tuple[int, str]:
     """Run pairs until the ratio is known; return the exit code and the verdict in words."""
     pairs: list[tuple[float, float]] = []
     dropped = 0
     next(run_ours)  # its first repetition follows its own warm-up, not one of llama-bench's runs
-    while len(pairs) < MAX_PAIRS and dropped < MAX_PAIRS:
+    while len(pairs) < max_pairs and dropped < max_pairs:
         if (len(pairs) + dropped) % 2 == 0:
             a, b = next(run_ours), run_theirs()
         else:
@@ -145,6 +149,7 @@ def compare(run_ours: Iterator[Measurement], run_theirs: Callable[[], Measuremen
             dropped += 1
             continue
         pairs.append((a.rate, b.rate))
+        print(f"{len(pairs)} pairs, {dropped} dropped, the last {a.rate / b.rate:.3f}", file=sys.stderr)
         if len(pairs) >= MIN_PAIRS and _half_width(pairs) <= WIDTH:
             break
     return verdict(pairs, dropped)
@@ -209,6 +214,7 @@ def main() -> int:
     parser.add_argument("--models", nargs="+", default=["gemma", "synthetic"], choices=["gemma", "synthetic"])
     parser.add_argument("--tests", nargs="+", default=list(TESTS), choices=list(TESTS))
     parser.add_argument("--repetitions", type=int, default=1, help="repetitions on each side of a pair")
+    parser.add_argument("--max-pairs", type=int, default=MAX_PAIRS, help="give up after so many")
     options = parser.parse_args()
     binary = llama_bench()
     cpus = sorted(os.sched_getaffinity(0))
@@ -219,7 +225,8 @@ def main() -> int:
         for test in options.tests:
             n = options.repetitions
             mine = ours(path, TESTS[test], n, len(cpus))
-            code, told = compare(mine, partial(theirs, binary, path, TESTS[test], n, len(cpus)))
+            other = partial(theirs, binary, path, TESTS[test], n, len(cpus))
+            code, told = compare(mine, other, options.max_pairs)
             mine.close()
             codes.append(code)
             print(f"{name:9} {test:10} {told}", flush=True)

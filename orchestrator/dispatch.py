@@ -24,7 +24,8 @@ from worker.build import find_build
 from worker.fingerprint.take import take
 from worker.journal import lives
 from worker.lock import HostLock
-from worker.supervisor import Supervisor, recover, trim
+from worker.recovery import recover, trim
+from worker.supervisor import Supervisor
 
 Event = dict[str, Any]
 LOCK_WAIT_SECONDS = 24 * 3600.0

@@ -26,6 +26,7 @@ STAGE_WORDS = {
     "warmup": "warming up",
     "prefill": "prefill",
     "decode": "decode",
+    "verify": "verifying",
 }
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from schema.host import Fingerprint
-from schema.job import Test
+from schema.job import VERIFY_PASSES, Test
 
 GIB = 1 << 30
 CPU_BYTES_PER_S_PER_THREAD = 10e9
@@ -80,7 +80,9 @@ def job_seconds(test: Test, repetitions: int, at: Pace, kv_bytes_per_token: floa
     """Return the expected seconds of one job in a loaded process: context, depth, warm-up and repetitions."""
     mean_context = test.n_depth + test.n_prompt + test.n_gen / 2
     decode_seconds = 1 / at.decode + mean_context * kv_bytes_per_token / at.bytes_per_s
-    one_pass = test.n_prompt / at.prefill + test.n_gen * decode_seconds
+    # Sequences side by side share the reading of the weights; a pass that verifies is a decode of one token.
+    decodes = test.n_gen + VERIFY_PASSES * bool(test.n_verify)
+    one_pass = test.n_parallel * test.n_prompt / at.prefill + decodes * decode_seconds
     warmup = max(one_pass, min(WARMUP_PASSES * one_pass, WARMUP_SECONDS))
     return CONTEXT_SECONDS + test.n_depth / at.prefill + warmup + repetitions * one_pass
 
@@ -92,7 +94,7 @@ def load_seconds(sizes: Sizes) -> float:
 
 def memory_bytes(sizes: Sizes, test: Test, type_k: str, type_v: str) -> int:
     """Return the expected peak: weights and KV cache with a margin of a tenth, and buffers of 256 MiB."""
-    cache = sizes.kv_bytes(test.n_depth + test.n_tokens, type_k, type_v) or 0
+    cache = sizes.kv_bytes(test.n_ctx, type_k, type_v) or 0
     return int((sizes.weight_bytes + cache) * MEMORY_MARGIN) + MEMORY_OVERHEAD_BYTES
 
 

@@ -45,12 +45,12 @@ class Fit:
 
     def __init__(self, model: KnownModel, space: Space, tests: Sequence[Test], host: Fingerprint) -> None:
         self.model, self._space, self._host = model, space, host
-        self._per_case = len(space.batches) * len(space.threads) * len(space.mmaps)
+        self._per_case = len(space.batches) * len(space.threads) * len(space.loads) * len(space.others)
         self._too_big: Counter[Test] = Counter()
         self._need = (0, 0)
         self.memory_bytes = 0
         limit = model.sizes.n_ctx_train
-        self._too_long = [test for test in tests if limit and test.n_depth + test.n_tokens > limit]
+        self._too_long = [test for test in tests if limit and test.n_ctx // test.n_parallel > limit]
         too_long = set(self._too_long)
         short = [test for test in tests if test not in too_long]
         self.cases: Counter[Case] = Counter(

@@ -1,6 +1,7 @@
 """What it takes to store a value, within a transaction that the caller holds; the same value twice is one row."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import Column, Connection, Table, func, select, update
@@ -85,7 +86,7 @@ def save_record(connection: Connection, record: Record) -> bool:
 def _job_of(connection: Connection, record: Record) -> tuple[int, Test]:
     """Return id and test of the record's job, which stays locked until the transaction ends."""
     query = (
-        select(job.c.id, job.c.n_prompt, job.c.n_gen, job.c.n_depth)
+        select(job.c.id, *(job.c[field.name] for field in fields(Test)))
         .join(run, run.c.id == job.c.run_id)
         .join(host, host.c.id == job.c.host_id)
         .where(job.c.job_uid == record.job_uid, run.c.run_uid == record.run_uid, host.c.host_uid == record.host_uid)
@@ -97,7 +98,7 @@ def _job_of(connection: Connection, record: Record) -> tuple[int, Test]:
             f"The record of attempt {record.attempt_uid} was not stored: job {record.job_uid} of run {record.run_uid} "
             f"on host {record.host_uid} is not in the database. Is it the database of that run?"
         )
-    return row.id, Test(n_prompt=row.n_prompt, n_gen=row.n_gen, n_depth=row.n_depth)
+    return row.id, Test(**{field.name: getattr(row, field.name) for field in fields(Test)})
 
 
 def _standing(connection: Connection, job_id: int, record: Record) -> rows.Row:

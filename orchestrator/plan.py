@@ -17,7 +17,8 @@ from orchestrator.hosts import Selection, select
 from orchestrator.settings_space import settings_space
 from schema.errors import PlanError
 from schema.host import Fingerprint
-from schema.job import LOAD_SETTINGS, Job, ModelRef, Settings, Test
+from schema.job import Job, ModelRef, Test
+from schema.settings import LOAD_SETTINGS, Settings
 from schema.sweep import Sweep
 
 JOB_LIMIT = 20_000
@@ -215,7 +216,7 @@ class _Share:
 
     def _time(self, fit: Fit) -> float:
         """Return the expected seconds of all jobs with this model, and of loading it for each group of them."""
-        per_case = len(self._space.batches) * len(self._space.mmaps)
+        per_case = len(self._space.batches) * len(self._space.loads) * len(self._space.others)
         seconds = 0.0
         for (type_k, type_v, layers), n_cases in fit.cases.items():
             for _, n_threads in self._space.threads:
@@ -225,7 +226,7 @@ class _Share:
                 one_each = sum(job_seconds(test, self._sweep.repetitions, at, cache) for test in tests)
                 seconds += one_each * n_cases * per_case
         cuts = max(fit.n_jobs / GROUP_JOBS, seconds / GROUP_SECONDS)
-        loads = max(len(self._space.layers) * len(self._space.mmaps), math.ceil(cuts)) if fit.n_jobs else 0
+        loads = max(len(self._space.layers) * len(self._space.loads), math.ceil(cuts)) if fit.n_jobs else 0
         return seconds + loads * load_seconds(fit.model.sizes)
 
     def _pace(self, model: KnownModel, n_threads: int, layers: int | str) -> Pace:

@@ -5,14 +5,16 @@ not known, as after one repetition, is shown as `?`, never as 0.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from orchestrator.tables import escape, render
+from schema.settings import Settings
 
 Row = Mapping[str, Any]
 
-SETTINGS = ("n_threads", "n_gpu_layers", "flash_attn", "type_k", "type_v", "n_batch", "n_ubatch", "mmap", "build")
-IN_EFFECT = {"mmap": "load_mode", "build": "build_commit"}
+SETTINGS = (*(field.name for field in fields(Settings)), "build")
+IN_EFFECT = {"build": "build_commit"}
 
 
 def feel(tokens_per_second: float) -> str:
@@ -130,16 +132,18 @@ def _rates(rows: Sequence[Row], width: int | None) -> list[str]:
     settings = varying(rows)
     hosts = ["host"] * (len({row.get("host_uid") for row in rows}) > 1)
     flagged = ["quality"] * any(row.get("quality") not in (None, "clean") for row in rows)
-    names = [*hosts, "model", "test", *settings, "prefill t/s", "decode t/s", "feels", "load", *flagged]
-    cells = [_cells(row, hosts, settings, flagged) for row in rows]
+    verified = ["verify_ms"] * any(row.get("verify_ms") for row in rows)
+    names = [*hosts, "model", "test", *settings, "prefill t/s", "decode t/s", "feels", *verified, "load", *flagged]
+    cells = [_cells(row, hosts, settings, verified, flagged) for row in rows]
     lines = list(render(names, cells, "table", width))
     if any(row.get("stddev_ts") is None and row.get("kind") in ("pp", "tg") for row in rows):
         lines += ["", "± ? means that one repetition cannot tell the spread: `repeat: 5` in the sweep file can."]
     return lines
 
 
-def _cells(row: Row, hosts: list[str], settings: list[str], flagged: list[str]) -> list[Any]:
+def _cells(row: Row, hosts: list[str], settings: list[str], verified: list[str], flagged: list[str]) -> list[Any]:
     decode = _decode(row)
+    each = None if decode is None else decode / (row.get("n_parallel") or 1)  # a person reads one of the sequences
     load = row.get("load_seconds")
     return [
         *(row.get(name) for name in hosts),
@@ -148,7 +152,8 @@ def _cells(row: Row, hosts: list[str], settings: list[str], flagged: list[str]) 
         *(_setting(row, name) for name in settings),
         rate_text(_prefill(row), row.get("stddev_ts"), row.get("kind") == "pp"),
         rate_text(decode, row.get("stddev_ts"), row.get("kind") == "tg"),
-        None if decode is None else feel(decode),
+        None if each is None else feel(each),
+        *(None if row.get(name) is None else f"{row[name]:.1f}" for name in verified),
         None if load is None else duration(load),
         *(row.get(name) for name in flagged),
     ]

@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from schema.host import Allocation, Build, Environment, Fingerprint, Hardware
-from schema.job import Job, ModelRef, Settings, Test
+from schema.job import Job, ModelRef, Test
 from schema.record import Conditions, ModelFacts, Record, Sample, Value
 from schema.run import Run
+from schema.settings import NUMBERS, SYMBOLIC_SETTINGS, Settings
 
 Row = dict[str, Any]
 
-INTEGER_SETTINGS = ("n_batch", "n_ubatch", "n_threads", "n_gpu_layers")
-TEXT_SETTINGS = ("type_k", "type_v", "flash_attn", "mmap")
-SYMBOLIC_SETTINGS = ("n_threads", "n_gpu_layers")
+INTEGER_SETTINGS = (*NUMBERS, *SYMBOLIC_SETTINGS)
+TEXT_SETTINGS = tuple(f.name for f in fields(Settings) if f.name not in (*INTEGER_SETTINGS, "env"))
 
 
 def instant(text: str) -> datetime:
@@ -146,6 +146,10 @@ def attempt_row(record: Record, test: Test) -> Row:
         "n_samples": len(record.samples),
         **(summary(record.samples, test) if record.status == "measured" else {}),
         **_latency(record),
+        **_memory(record),
+        "env": record.env,
+        "first_token_ns": record.first_token_ns,
+        "tokenize_ts": record.tokenize_ts,
         "load_seconds": record.load_seconds,
         "fill_seconds": record.fill_seconds,
         "warmup_seconds": record.warmup_seconds,
@@ -182,8 +186,8 @@ def summary(samples: Sequence[Sample], test: Test) -> Row:
         "median_ts": statistics.median(rates),
         "min_ts": min(rates),
         "max_ts": max(rates),
-        "prompt_ts": _part_rate(test.n_prompt, [sample.prompt_ns for sample in samples]),
-        "gen_ts": _part_rate(test.n_gen, [sample.gen_ns for sample in samples]),
+        "prompt_ts": _part_rate(test.n_prompt * test.n_parallel, [sample.prompt_ns for sample in samples]),
+        "gen_ts": _part_rate(test.n_gen * test.n_parallel, [sample.gen_ns for sample in samples]),
         "avg_ns": round(statistics.fmean(times)),
         "stddev_ns": round(statistics.stdev(times)) if several else None,
     }
@@ -218,6 +222,14 @@ def _latency(record: Record) -> Row:
         return {}
     own = asdict(record.latency)
     return {f"latency_{name}": value for name, value in own.items()}
+
+
+def _memory(record: Record) -> Row:
+    if record.memory is None:
+        return {}
+    own = asdict(record.memory)
+    parts = {name: own.pop(name) for name in ("weights", "cache", "compute")}
+    return {**own, **{f"{name}_bytes": sum(part.values()) or None for name, part in parts.items()}, "buffers": parts}
 
 
 def _failure(record: Record) -> Row:

@@ -1,63 +1,64 @@
 """What is to be measured: a test, its settings, the model, and the job they make (stdlib only)."""
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Literal
+from dataclasses import asdict, dataclass
+from typing import ClassVar, Literal
 
 from schema.canonical import digest
+from schema.settings import Settings
 
-CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
-QUANTISED_CACHE_TYPES = ("q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+VERIFY_PASSES = 8
+"""Timed passes in one repetition of a `verify` test; between them the tokens are taken back, untimed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Test:
-    """What is timed: prefill of `n_prompt` tokens, then decode of `n_gen`, after `n_depth` tokens of context."""
+    """What is timed: prefill of `n_prompt` tokens, then decode of `n_gen`, after `n_depth` tokens of context.
+
+    With `n_parallel` sequences each has its own context, prompt and tokens. `n_verify` instead of
+    both times one pass over that many tokens of one sequence, as speculative decoding pays it.
+    """
 
     __test__: ClassVar[bool] = False  # pytest takes every class of this name for one of its own
 
     n_prompt: int
     n_gen: int
     n_depth: int = 0
+    n_parallel: int = 1
+    n_verify: int = 0
 
     @property
-    def kind(self) -> Literal["pp", "tg", "pg"]:
-        """`pp` prefill, `tg` decode, `pg` both in one timed run."""
+    def kind(self) -> Literal["pp", "tg", "pg", "verify"]:
+        """`pp` prefill, `tg` decode, `pg` both in one timed run, `verify` passes over a few tokens at once."""
+        if self.n_verify:
+            return "verify"
         if self.n_gen == 0:
             return "pp"
         return "tg" if self.n_prompt == 0 else "pg"
 
     @property
     def name(self) -> str:
-        """The test as llama-bench prints it: `pp512`, `tg128`, `pp512+tg128 @ d4096`."""
+        """The test as llama-bench prints it: `pp512`, `tg128`, `pp512+tg128 @ d4096`; ours add `verify4` and `x8`."""
         parts = [f"pp{self.n_prompt}"] * bool(self.n_prompt) + [f"tg{self.n_gen}"] * bool(self.n_gen)
-        return "+".join(parts) + (f" @ d{self.n_depth}" if self.n_depth else "")
+        parts += [f"verify{self.n_verify}"] * bool(self.n_verify)
+        depth = f" @ d{self.n_depth}" if self.n_depth else ""
+        return "+".join(parts) + depth + (f" x{self.n_parallel}" if self.n_parallel > 1 else "")
 
     @property
     def n_tokens(self) -> int:
-        """Tokens inside the timed window of one repetition."""
-        return self.n_prompt + self.n_gen
+        """Tokens inside the timed window of one repetition, over all sequences."""
+        if self.n_verify:
+            return self.n_verify * VERIFY_PASSES
+        return (self.n_prompt + self.n_gen) * self.n_parallel
 
+    @property
+    def n_ctx(self) -> int:
+        """Tokens of context that the test needs, over all sequences."""
+        return self.n_parallel * (self.n_depth + self.n_prompt + self.n_gen + self.n_verify)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Settings as asked, in llama-bench's names; symbols (`physical`, `all`) stay symbols."""
-
-    n_batch: int = 2048
-    n_ubatch: int = 512
-    n_threads: int | str = "physical"
-    type_k: str = "f16"
-    type_v: str = "f16"
-    flash_attn: str = "auto"
-    n_gpu_layers: int | str = "all"
-    mmap: str = "auto"
-
-    def beyond_defaults(self) -> dict[str, Any]:
-        """Return the settings that differ from the defaults, so that a new field never moves an old key."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-
-
-LOAD_SETTINGS = ("n_gpu_layers", "mmap")
-"""Settings that belong to loading the model: jobs that share them share a measuring process."""
+    def key(self) -> dict[str, int]:
+        """Return what identifies the test; a field that was added later counts only beyond its default."""
+        late = {"n_parallel": 1, "n_verify": 0}
+        return {name: value for name, value in asdict(self).items() if late.get(name) != value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,7 @@ class Job:
 
 def config_key(test: Test, settings: Settings, model_identity: str, build: str) -> str:
     """Return the key under which results of different hosts and runs are the same question."""
-    return digest(["config", 1, asdict(test), settings.beyond_defaults(), model_identity, build])[:32]
+    return digest(["config", 1, test.key(), settings.beyond_defaults(), model_identity, build])[:32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,10 @@ from typing import Literal
 
 Value = int | float | str | bool | None
 
-STAGES = ("start", "model", "load", "context", "fill", "warmup", "prefill", "decode", "end", "interrupted", "host lost")
+STAGES = (
+    *("start", "model", "load", "context", "fill", "warmup", "prefill", "decode", "verify", "end"),
+    *("interrupted", "host lost"),
+)
 """Where an attempt can fail, in the order in which it passes through them."""
 
 
@@ -27,7 +30,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effective:
-    """A setting in effect and where it was read: `getter`, `log`, `buffers`, `maps` or `devices`."""
+    """A setting in effect and where it was read.
+
+    `getter`, `log`, `buffers` (sizes of what was allocated, or where), `maps`, `devices`, `affinity`, `process`.
+    """
 
     value: Value
     source: str
@@ -45,6 +51,19 @@ class Latency:
     p99_ns: int
     max_ns: int
     histogram: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes that the attempt took: the process's peak, and llama.cpp's buffers by the name of their kind.
+
+    A name such as `CPU_Mapped`, `CPU_REPACK` or `CUDA0` says where a buffer lies.
+    """
+
+    peak_rss_bytes: int | None = None
+    weights: dict[str, int] = field(default_factory=dict)
+    cache: dict[str, int] = field(default_factory=dict)
+    compute: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +134,10 @@ class Record:
     in_effect: dict[str, Effective] = field(default_factory=dict)
     model: ModelFacts | None = None
     latency: Latency | None = None
+    memory: Memory | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    first_token_ns: int | None = None
+    tokenize_ts: float | None = None
     load_seconds: float | None = None
     fill_seconds: float | None = None
     warmup_seconds: float | None = None

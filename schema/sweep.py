@@ -2,33 +2,68 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
 from schema.host_terms import parse_host_entry
-from schema.job import CACHE_TYPES, Settings, Test
+from schema.job import Test
 from schema.problem import raise_problems, show
+from schema.settings import CACHE_TYPES, LOAD_MODES, NUMA_STRATEGIES, PRIORITIES, SPLIT_MODES, Settings
+from schema.sweep_env import environments
 from schema.sweep_keys import LEVELS, meant
 from schema.sweep_reader import Reader, kind
-from schema.sweep_values import BadValueError, choice, plain_text, seconds, switch, whole_number
+from schema.sweep_values import (
+    BadValueError,
+    choice,
+    cpu_mask,
+    formed,
+    plain_switch,
+    plain_text,
+    seconds,
+    switch,
+    whole_number,
+)
 from schema.text_file import read_text
 from schema.yaml_file import Entry, Mapping, Node, Scalar, Sequence, parse_yaml
 
 MAX_TOKENS = 1_048_576
 MAX_TESTS = 10_000
 MAX_TAGS = 50
+MAX_THREADS = 1024
+MAX_PARALLEL = 256
+MAX_VERIFY = 512
+MMAP = {"auto": "auto", "on": "mmap", "off": "none"}
+"""What a value of `mmap`, the short form, means as `load_mode`."""
 
 READERS: dict[str, Callable[[Scalar], int | str]] = {
     "n_batch": lambda scalar: whole_number(scalar, 1, MAX_TOKENS),
     "n_ubatch": lambda scalar: whole_number(scalar, 1, MAX_TOKENS),
-    "n_threads": lambda scalar: whole_number(scalar, 1, 1024, ("physical", "all")),
+    "n_threads": lambda scalar: whole_number(scalar, 1, MAX_THREADS, ("physical", "all")),
+    "n_threads_batch": lambda scalar: whole_number(scalar, 1, MAX_THREADS, ("same", "physical", "all")),
     "type_k": lambda scalar: choice(scalar, CACHE_TYPES),
     "type_v": lambda scalar: choice(scalar, CACHE_TYPES),
     "flash_attn": switch,
     "n_gpu_layers": lambda scalar: whole_number(scalar, 0, 65_535, ("all",)),
-    "mmap": switch,
+    "n_cpu_moe": lambda scalar: whole_number(scalar, 0, 65_535),
+    "split_mode": lambda scalar: choice(scalar, SPLIT_MODES),
+    "main_gpu": lambda scalar: whole_number(scalar, 0, 255),
+    "tensor_split": lambda scalar: formed(scalar, r"[0-9]{1,6}(\.[0-9]{1,6})?(/[0-9]{1,6}(\.[0-9]{1,6})?)*", "3/1"),
+    "tensor_buft_overrides": lambda scalar: formed(scalar, r"none|[^=;]+=[\w*]+(;[^=;]+=[\w*]+)*", "blk.1.ffn_.*=CPU"),
+    "devices": lambda scalar: formed(scalar, r"auto|none|\w+(/\w+)*", "CUDA0/CUDA1"),
+    "no_kv_offload": plain_switch,
+    "no_op_offload": plain_switch,
+    "no_host": plain_switch,
+    "embeddings": plain_switch,
+    "repack": plain_switch,
+    "load_mode": lambda scalar: choice(scalar, LOAD_MODES),
+    "lazy_mode": switch,
+    "cpu_mask": cpu_mask,
+    "cpu_strict": plain_switch,
+    "poll": lambda scalar: whole_number(scalar, 0, 100),
+    "prio": lambda scalar: choice(scalar, PRIORITIES),
+    "numa": lambda scalar: choice(scalar, NUMA_STRATEGIES),
 }
 """Setting under `params` -> what reads one of its values."""
 
@@ -90,7 +125,7 @@ def parse_sweep(text: str, filename: str, base: Path) -> Sweep:
         name=reader.one(root.get("name"), lambda scalar: plain_text(scalar, 100)) or Path(filename).stem or "sweep",
         models=_models(reader, root, base),
         tests=_tests(reader, root.get("tests")),
-        params=_params(reader, root.get("params")),
+        params=_params(reader, root.get("params")) | environments(reader, root.get("env")),
         hosts=reader.list_of(root.get("hosts"), "hosts", _host_entry),
         repetitions=_repetitions(reader, root.get("repeat")),
         timeout_seconds=reader.one(root.get("timeout"), seconds) or 1800.0,
@@ -136,7 +171,18 @@ def _params(reader: Reader, entry: Entry | None) -> dict[str, tuple[int | str, .
     if mapping is None:
         return {}
     found = {name: reader.list_of(mapping.get(name), f"params.{name}", read) for name, read in READERS.items()}
+    short = _mmap(reader, mapping)
+    found["load_mode"] = found["load_mode"] or short
+    found["env"] = ()
     return {setting.name: found[setting.name] for setting in fields(Settings) if found[setting.name]}
+
+
+def _mmap(reader: Reader, mapping: Mapping) -> tuple[int | str, ...]:
+    entry = mapping.get("mmap")
+    if entry and mapping.get("load_mode"):
+        reader.fault(entry.line, "params.mmap", "says the same as `load_mode`; leave one of them out.")
+    values = reader.list_of(entry, "params.mmap", switch)
+    return tuple(MMAP[value] for value in values)
 
 
 def _tests(reader: Reader, entry: Entry | None) -> tuple[Test, ...]:
@@ -144,17 +190,33 @@ def _tests(reader: Reader, entry: Entry | None) -> tuple[Test, ...]:
     mapping = reader.mapping(entry) or Mapping(0, ())
     axes = {key: reader.list_of(mapping.get(key), f"tests.{key}", _tokens) for key in ("n_prompt", "n_gen", "n_depth")}
     pairs = _pairs(reader, mapping.get("pg"))
-    if not any(mapping.get(key) for key in ("n_prompt", "n_gen", "pg")):
+    verify = reader.list_of(
+        mapping.get("verify"), "tests.verify", lambda scalar: int(whole_number(scalar, 1, MAX_VERIFY))
+    )
+    if not any(mapping.get(key) for key in ("n_prompt", "n_gen", "pg", "verify")):
         axes |= {"n_prompt": (512,), "n_gen": (128,)}
     shapes = [(n, 0) for n in axes["n_prompt"] if n] + [(0, n) for n in axes["n_gen"] if n] + list(pairs)
-    depths = axes["n_depth"] or (0,)
-    line, n_tests = (entry.line if entry else 0), len(shapes) * len(depths)
-    if not shapes and reader.n_faults == faults_before:
+    parallel = reader.list_of(mapping.get("n_parallel"), "tests.n_parallel", _sequences) or (1,)
+    depths = sorted(axes["n_depth"] or (0,))
+    line, n_tests = (entry.line if entry else 0), (len(shapes) * len(parallel) + len(verify)) * len(depths)
+    if not n_tests and reader.n_faults == faults_before:
         reader.fault(line, "tests", "there is nothing to measure; give n_prompt or n_gen a number above 0.")
     if n_tests > MAX_TESTS:
         reader.fault(line, "tests", f"these are {n_tests} tests; write at most {MAX_TESTS}.")
         return ()
-    return tuple(Test(n_prompt=p, n_gen=g, n_depth=depth) for depth in depths for p, g in shapes)
+    return tuple(_side_by_side(shapes, parallel, depths, verify))
+
+
+def _side_by_side(
+    shapes: list[tuple[int, int]], parallel: tuple[int, ...], depths: list[int], verify: tuple[int, ...]
+) -> Iterator[Test]:
+    """Yield the tests in the order in which they share what is filled: a deeper one goes on where the last ended."""
+    for n_parallel in parallel:
+        for depth in depths:
+            for n_prompt, n_gen in shapes:
+                yield Test(n_prompt=n_prompt, n_gen=n_gen, n_depth=depth, n_parallel=n_parallel)
+            if n_parallel == parallel[0]:
+                yield from (Test(n_prompt=0, n_gen=0, n_depth=depth, n_verify=n) for n in verify)
 
 
 def _pairs(reader: Reader, entry: Entry | None) -> tuple[tuple[int, int], ...]:
@@ -235,6 +297,10 @@ def _model_form(item: Node) -> str:
 
 def _tokens(scalar: Scalar) -> int:
     return int(whole_number(scalar, 0, MAX_TOKENS))
+
+
+def _sequences(scalar: Scalar) -> int:
+    return int(whole_number(scalar, 1, MAX_PARALLEL))
 
 
 def _tokens_in_a_pair(scalar: Scalar) -> int:

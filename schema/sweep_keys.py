@@ -2,16 +2,19 @@
 
 import difflib
 import re
+from dataclasses import fields
+
+from schema.settings import Settings
 
 LEVELS = {
-    "": ("name", "hosts", "models", "tests", "params", "repeat", "builds", "order", "tags", "timeout"),
+    "": ("name", "hosts", "models", "tests", "params", "env", "repeat", "builds", "order", "tags", "timeout"),
     "models": ("path", "synthetic", "hf"),
-    "tests": ("n_prompt", "n_gen", "n_depth", "pg"),
-    "params": ("n_batch", "n_ubatch", "n_threads", "type_k", "type_v", "flash_attn", "n_gpu_layers", "mmap"),
+    "tests": ("n_prompt", "n_gen", "n_depth", "pg", "n_parallel", "verify"),
+    "params": (*(field.name for field in fields(Settings) if field.name != "env"), "mmap"),
 }
 """Level (the key above, "" at the top) -> its keys."""
 
-GROUPS = ("matrix", "grid", "axes", "variables")
+GROUPS = ("matrix", "grid", "axes")
 """Words under which others keep what is here split into `tests` and `params`."""
 
 _WRITTEN_ELSEWHERE = {
@@ -32,12 +35,27 @@ _WRITTEN_ELSEWHERE = {
     "pg": ("prompt_gen", "pp_tg"),
     "n_batch": ("b", "batch", "batch_size", "batches"),
     "n_ubatch": ("ub", "ubatch", "ubatch_size", "micro_batch"),
-    "n_threads": ("t", "threads", "thread", "n_thread", "num_threads", "n_threads_batch"),
+    "n_threads": ("t", "threads", "thread", "n_thread", "num_threads"),
+    "n_threads_batch": ("tb", "threads_batch"),
     "type_k": ("ctk", "cache_type_k", "kv_type_k", "k_type"),
     "type_v": ("ctv", "cache_type_v", "kv_type_v", "v_type"),
     "flash_attn": ("fa", "flash_attention", "flashattn", "flash"),
     "n_gpu_layers": ("ngl", "gpu_layers", "n_gpu_layer", "num_gpu_layers"),
     "mmap": ("mmp", "use_mmap", "no_mmap"),
+    "n_cpu_moe": ("ncmoe", "cpu_moe"),
+    "split_mode": ("sm",),
+    "main_gpu": ("mg",),
+    "tensor_split": ("ts",),
+    "tensor_buft_overrides": ("ot", "override_tensor"),
+    "devices": ("device", "dev"),
+    "no_kv_offload": ("nkvo",),
+    "no_op_offload": ("nopo",),
+    "embeddings": ("embd", "embedding"),
+    "load_mode": ("lm", "mlock", "use_mlock", "use_direct_io", "dio"),
+    "lazy_mode": ("lzm",),
+    "prio": ("priority",),
+    "n_parallel": ("npl", "parallel", "n_seq", "sequences"),
+    "env": ("environment", "envs"),
 }
 
 _ANSWERS = {
@@ -49,11 +67,7 @@ _ANSWERS = {
     "output": "results go to the database; choose a format when you read them, with `tokfleet results --format`.",
 }
 
-_LATER = (
-    *("n_parallel", "split_mode", "sm", "main_gpu", "mg", "tensor_split", "ts", "n_cpu_moe", "ncmoe", "no_kv_offload"),
-    *("nkvo", "embeddings", "embd", "cpu_mask", "cpu_strict", "poll", "rpc", "override_tensor", "ot", "numa", "prio"),
-    *("delay", "device", "devices", "keep_token_ns", "across", "use_direct_io", "load_mode", "like"),
-)
+_LATER = ("rpc", "delay", "keep_token_ns", "across", "like", "fit_target", "fit_min_ctx")
 """Settings of llama-bench and plans of ours that this version does not have."""
 
 _LEVEL_OF = {key: level for level, keys in LEVELS.items() for key in keys}

@@ -17,6 +17,7 @@ _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _DURATION = re.compile(r"([0-9]{1,9})([smh])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _MAX_TIMEOUT_SECONDS = 7 * 24 * 3600
+MAX_FORMED = 1000
 _ON = ("on", "true", "yes")
 _OFF = ("off", "false", "no")
 
@@ -109,6 +110,31 @@ def switch(scalar: Scalar) -> str:
         return "auto"
     plain = {"1": "on", "0": "off", "-1": "auto", "enabled": "on", "disabled": "off", "y": "on", "n": "off"}
     raise BadValueError(f"{show(scalar.text)} is no switch; write {plain.get(word, 'on, off or auto')}.")
+
+
+def plain_switch(scalar: Scalar) -> str:
+    """Return `on` or `off`, as `switch` does; there is no `auto`."""
+    value = switch(scalar)
+    if value == "auto":
+        raise BadValueError("auto is not a choice here; write on or off.")
+    return value
+
+
+def cpu_mask(scalar: Scalar) -> str:
+    """Return the mask of CPUs as `0x` and lower-case digits without leading zeros; 0x0 means no mask."""
+    text = scalar.text.lower()
+    if not re.fullmatch(r"0x[0-9a-f]{1,128}", text):
+        raise BadValueError(f"{show(scalar.text)} is no mask of CPUs; write it to base 16, like 0x3 for CPUs 0 and 1.")
+    return hex(int(text, 16))
+
+
+def formed(scalar: Scalar, pattern: str, example: str) -> str:
+    """Return the text, which has no blank and matches `pattern` as a whole."""
+    if scalar.is_null:
+        raise BadValueError(f"there is no value; write it like {example}, or leave the key out.")
+    if len(scalar.text) > MAX_FORMED or not re.fullmatch(pattern, scalar.text) or re.search(r"\s", scalar.text):
+        raise BadValueError(f"{show(scalar.text)} is not understood; write it like {example}.")
+    return scalar.text
 
 
 def choice(scalar: Scalar, options: Sequence[str]) -> str:

@@ -4,6 +4,8 @@ A number that is not known is NULL, never a stand-in. SQLite turns NaN into NULL
 there when an attempt is measured is also said by a CHECK; `schema.accept` refuses NaN before that.
 """
 
+from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import (
@@ -24,6 +26,10 @@ from sqlalchemy import (
 )
 
 from schema.column_types import BigId, Json, UtcDateTime
+from schema.settings import NUMBERS, SYMBOLIC_SETTINGS, Settings
+
+FIRST_SETTINGS = (*("n_batch", "n_ubatch", "n_threads", "type_k", "type_v", "flash_attn", "n_gpu_layers", "load_mode"),)
+"""Settings that every store has had from its start."""
 
 metadata = MetaData(
     naming_convention={
@@ -58,9 +64,30 @@ def _amount(name: str) -> tuple[Column[float], CheckConstraint]:
     return Column(name, Double), CheckConstraint(f"{name} >= 0 AND {name} < 1e300", name=f"{name}_is_amount")
 
 
-def _count(name: str, *, least: int = 0, nullable: bool = True) -> tuple[Column[int], CheckConstraint]:
+def _count(
+    name: str, *, least: int = 0, nullable: bool = True, default: int | None = None
+) -> tuple[Column[int], CheckConstraint]:
     check = CheckConstraint(f"{name} >= {least}", name=f"{name}_is_at_least_{least}")
-    return Column(name, BigInteger, nullable=nullable), check
+    given = None if default is None else str(default)
+    return Column(name, BigInteger, nullable=nullable, server_default=given), check
+
+
+def _asked() -> Iterator[Column[Any]]:
+    """Settings as asked: numbers, and texts where they are texts or may be symbols.
+
+    Those that came with a later revision have their default in the rows from before.
+    """
+    for setting in fields(Settings):
+        kind = BigInteger if setting.name in NUMBERS else Text
+        default = None if setting.name in FIRST_SETTINGS else str(setting.default)
+        yield Column(f"asked_{setting.name}", kind, nullable=False, server_default=default)
+
+
+def _in_effect() -> Iterator[Column[Any]]:
+    """Settings in effect, NULL where they cannot be read back."""
+    for setting in fields(Settings):
+        if setting.name != "env":
+            yield Column(setting.name, BigInteger if setting.name in (*NUMBERS, *SYMBOLIC_SETTINGS) else Text)
 
 
 hardware = Table(
@@ -169,14 +196,9 @@ job = Table(
     *_count("n_prompt", nullable=False),
     *_count("n_gen", nullable=False),
     *_count("n_depth", nullable=False),
-    Column("asked_n_batch", BigInteger, nullable=False),
-    Column("asked_n_ubatch", BigInteger, nullable=False),
-    Column("asked_n_threads", Text, nullable=False),
-    Column("asked_type_k", Text, nullable=False),
-    Column("asked_type_v", Text, nullable=False),
-    Column("asked_flash_attn", Text, nullable=False),
-    Column("asked_n_gpu_layers", Text, nullable=False),
-    Column("asked_mmap", Text, nullable=False),
+    *_count("n_parallel", least=1, nullable=False, default=1),
+    *_count("n_verify", nullable=False, default=0),
+    *_asked(),
     *_count("repetitions", least=1, nullable=False),
     Column("seed", BigInteger, nullable=False),
     Column("timeout_seconds", Double, nullable=False),
@@ -205,12 +227,8 @@ attempt = Table(
     _ref("build_id", "build.build_id"),
     _ref("model_id", "model.id"),
     Column("model_filename", Text),
-    Column("n_batch", BigInteger),
-    Column("n_ubatch", BigInteger),
-    Column("n_threads", BigInteger),
-    *_texts("type_k", "type_v", "flash_attn"),
-    Column("n_gpu_layers", BigInteger),
-    Column("mmap", Text),
+    *_in_effect(),
+    Column("env", Json),
     Column("in_effect", Json, nullable=False),
     Column("resolved", Json, nullable=False),
     # what came out, over the repetitions
@@ -229,6 +247,13 @@ attempt = Table(
     *_count("latency_p99_ns", least=1),
     *_count("latency_max_ns", least=1),
     Column("latency_histogram", Json),
+    *_count("first_token_ns", least=1),
+    *_rate("tokenize_ts"),
+    *_count("peak_rss_bytes"),
+    *_count("weights_bytes"),
+    *_count("cache_bytes"),
+    *_count("compute_bytes"),
+    Column("buffers", Json),
     *_amount("load_seconds"),
     *_amount("fill_seconds"),
     *_amount("warmup_seconds"),

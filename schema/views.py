@@ -5,7 +5,8 @@ changes a table and makes them again afterwards, so they need no migrations of t
 
 In `results`, `latest` and `failures` a setting's bare name is what was in effect, as far as it could
 be read back (else NULL); `asked_…` is what the sweep said. Names and values are those of llama-bench:
-`flash_attn` is 0 or 1, `load_mode` is `mmap` or `none`; rates are tokens per second, `…_ns` nanoseconds.
+`flash_attn` is 0 or 1; rates are tokens per second, `…_ns` nanoseconds. `avg_ts` counts the tokens of
+all sequences, `seq_ts` those of one; `verify_ms` is one pass over `n_verify` tokens.
 """
 
 from schema.canonical import digest
@@ -47,7 +48,7 @@ _SETTINGS = """
     a.type_v AS type_v,
     a.n_gpu_layers AS n_gpu_layers,
     CASE a.flash_attn WHEN 'on' THEN 1 WHEN 'off' THEN 0 END AS flash_attn,
-    CASE a.mmap WHEN 'on' THEN 'mmap' WHEN 'off' THEN 'none' END AS load_mode,
+    a.load_mode AS load_mode,
     j.asked_n_batch AS asked_n_batch,
     j.asked_n_ubatch AS asked_n_ubatch,
     j.asked_n_threads AS asked_n_threads,
@@ -55,10 +56,23 @@ _SETTINGS = """
     j.asked_type_v AS asked_type_v,
     j.asked_n_gpu_layers AS asked_n_gpu_layers,
     j.asked_flash_attn AS asked_flash_attn,
-    j.asked_mmap AS asked_mmap,
+    CASE j.asked_load_mode WHEN 'mmap' THEN 'on' WHEN 'none' THEN 'off' ELSE j.asked_load_mode END AS asked_mmap,
     j.build AS asked_build,
     j.repetitions AS asked_repetitions,
-    j.seed AS seed"""
+    j.seed AS seed,
+    j.n_parallel AS n_parallel,
+    j.n_verify AS n_verify,
+    b.method AS method,
+    a.env AS env,
+    j.asked_load_mode AS asked_load_mode,
+    j.asked_env AS asked_env""" + "".join(
+    f",\n    a.{name} AS {name},\n    j.asked_{name} AS asked_{name}"
+    for name in (
+        *("n_threads_batch", "n_cpu_moe", "split_mode", "main_gpu", "tensor_split", "tensor_buft_overrides"),
+        *("devices", "no_kv_offload", "no_op_offload", "no_host", "embeddings", "repack", "lazy_mode"),
+        *("cpu_mask", "cpu_strict", "poll", "prio", "numa"),
+    )
+)
 
 _MODEL = """
     a.model_filename AS model_filename,
@@ -91,7 +105,16 @@ _MEASURED = """
     c.cpu_share AS cpu_share,
     c.run_delay_share AS run_delay_share,
     c.others_busy_cores AS others_busy_cores,
-    c.steal_share AS steal_share"""
+    c.steal_share AS steal_share,
+    a.avg_ts / j.n_parallel AS seq_ts,
+    CASE WHEN j.n_verify > 0 THEN 1000 * j.n_verify / a.avg_ts END AS verify_ms,
+    CAST(a.first_token_ns AS DOUBLE PRECISION) / 1000000 AS first_token_ms,
+    a.tokenize_ts AS tokenize_ts,
+    a.peak_rss_bytes AS peak_rss_bytes,
+    a.weights_bytes AS weights_bytes,
+    a.cache_bytes AS cache_bytes,
+    a.compute_bytes AS compute_bytes,
+    a.buffers AS buffers"""
 
 _FAILURE = """
     a.final AS final,

@@ -3,9 +3,10 @@
 from typing import Any
 
 from schema.host import Allocation, Build, Environment, Fingerprint, Gpu, Hardware
-from schema.job import Job, ModelRef, Settings, Test
+from schema.job import Job, ModelRef, Test
 from schema.record import Conditions, Effective, Failure, Latency, ModelFacts, Placement, Record, Sample
 from schema.run import Run
+from schema.settings import Settings
 
 MODEL = ModelRef(source="synthetic", spec="tiny:Q4_K_M", identity="synthetic:tiny:Q4_K_M:0:1")
 
@@ -64,14 +65,14 @@ def make_record(job: Job | None = None, /, **fields: Any) -> Record:
         "ended_at": "2026-01-02T03:04:15Z",
         "status": "failed" if failed else "measured",
         "samples": () if failed else make_samples(job.test, 500_000_000, 512_000_000, 524_000_000),
-        "resolved": {"n_threads": 8, "n_gpu_layers": 0, "flash_attn": "on", "mmap": "on", "n_batch": 2048},
+        "resolved": {"n_threads": 8, "n_gpu_layers": 0, "flash_attn": "on", "load_mode": "mmap", "n_batch": 2048},
         "in_effect": {
             "n_batch": Effective(value=2048, source="getter"),
             "n_ubatch": Effective(value=512, source="getter"),
             "n_threads": Effective(value=8, source="getter"),
             "flash_attn": Effective(value="on", source="log"),
             "n_gpu_layers": Effective(value=0, source="devices"),
-            "mmap": Effective(value="on", source="maps"),
+            "load_mode": Effective(value="mmap", source="maps"),
         },
         "model": make_model_facts(),
         "latency": None if failed else make_latency(),

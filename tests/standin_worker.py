@@ -17,8 +17,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from schema.host import Build
-from schema.job import Settings
-from schema.record import Effective
+from schema.record import Effective, Memory
+from schema.settings import Settings
 from worker.measure import Batches, EngineError
 
 FAULT, _, PLACE = os.environ.get("STANDIN_FAULT", "").partition("@")
@@ -97,6 +97,8 @@ FAULTS = {
 
 
 class Model:
+    tokenize_ts = None
+
     def __init__(self, path: Path, settings: Settings, _log: object) -> None:
         go_wrong()
         self.load_in_effect = {"n_gpu_layers": Effective(value=0, source="devices")}
@@ -106,12 +108,19 @@ class Model:
 
 
 class Context:
-    def __init__(self, model: Model, settings: Settings, n_threads: int, n_ctx: int) -> None:
+    def __init__(
+        self, model: Model, settings: Settings, n_threads: int, n_ctx: int, n_threads_batch: int, n_parallel: int
+    ) -> None:
         Now.n_ctx = n_ctx
         go_wrong()
         self.n_batch, self.n_vocab, self.bos = settings.n_batch, 100, None
-        self.held = 0
-        self.settings_in_effect = {"n_threads": Effective(value=n_threads, source="getter")}
+        self.held, self.n_threads = 0, n_threads
+
+    def settings_in_effect(self) -> dict[str, Effective]:
+        return {"n_threads": Effective(value=self.n_threads, source="getter")}
+
+    def memory(self) -> Memory:
+        return Memory()
 
     def prepare(self, tokens: list[int], size: int) -> Batches:
         return Batches([tokens[i : i + size] for i in range(0, len(tokens), size)], keep=len(tokens))
@@ -127,13 +136,13 @@ class Context:
     def clear(self) -> None:
         self.held = 0
 
-    def n_past(self) -> int:
+    def n_past(self, sequence: int = 0) -> int:
         return self.held
 
     def save(self) -> int:
         return self.held
 
-    def restore(self, state: int) -> None:
+    def restore(self, state: int, sequence: int = 0) -> None:
         self.held = state
 
     def logits(self) -> list[float]:
@@ -146,9 +155,10 @@ class Context:
 def main() -> None:
     engine = types.ModuleType("worker.engine")
     engine.Model, engine.Context, engine.start = Model, Context, lambda: None  # type: ignore[attr-defined]
-    engine.build_facts = lambda: Build(binding="stand-in", method="stand-in")  # type: ignore[attr-defined]
-    engine.library_files = lambda: [__file__]  # type: ignore[attr-defined]
-    sys.modules["worker.engine"] = engine
+    build = types.ModuleType("worker.engine.build")
+    build.build_facts = lambda: Build(binding="stand-in", method="stand-in")  # type: ignore[attr-defined]
+    build.library_files = lambda: [__file__]  # type: ignore[attr-defined]
+    sys.modules["worker.engine"], sys.modules["worker.engine.build"] = engine, build
     sys.argv = ["worker", *sys.argv[sys.argv.index("worker") + 1 :]]
     if "--build" not in sys.argv:
         go_wrong()

@@ -8,7 +8,7 @@ import pytest
 from schema.errors import HostError
 from schema.host import Build
 from worker.build import find_build
-from worker.engine import how_it_was_made
+from worker.engine.build import how_it_was_made
 
 
 def python_that(tmp_path: Path, body: str) -> str:

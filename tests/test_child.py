@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from worker.child import Child, Deadline, Exit, child_environment
+from worker.child import Child, Deadline, Exit
+from worker.variables import child_environment
 
 
 def python_that(tmp_path: Path, body: str) -> str:

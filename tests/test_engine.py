@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from schema.job import Assignment, Job, ModelRef, Settings, Test
-from worker.child import child_environment
+from schema.job import Assignment, Job, ModelRef, Test
+from schema.settings import Settings
+from worker.variables import child_environment
 
 pytestmark = pytest.mark.model
 
@@ -109,14 +110,14 @@ def test_the_fill_of_a_deep_context_is_not_in_the_rate(gemma: Path) -> None:
 
 def test_settings_in_effect_are_read_from_the_library_and_may_differ_from_those_asked(gemma: Path) -> None:
     asked = Settings(
-        n_threads="all", n_batch=4096, n_ubatch=64, type_k="q8_0", type_v="q8_0", flash_attn="on", mmap="off"
+        n_threads="all", n_batch=4096, n_ubatch=64, type_k="q8_0", type_v="q8_0", flash_attn="on", load_mode="none"
     )
     (end,), _ = measure(gemma, (Test(n_prompt=32, n_gen=4), asked))
     found = in_effect(end)
     assert end["resolved"]["n_threads"] == 2
     assert (found["n_threads"], found["n_threads_batch"]) == (2, 2)
     assert found["n_batch"] < 4096, "llama.cpp cuts n_batch to the context, silently"
-    assert (found["type_k"], found["type_v"], found["flash_attn"], found["mmap"]) == ("q8_0", "q8_0", "on", "off")
+    assert (found["type_k"], found["type_v"], found["flash_attn"], found["load_mode"]) == ("q8_0", "q8_0", "on", "none")
     assert found["n_gpu_layers"] == 0
     assert all(effective["source"] for effective in end["in_effect"].values())
 
@@ -128,8 +129,8 @@ def test_flash_attention_in_effect_is_on_or_off_and_never_auto(gemma: Path, flas
 
 
 def test_a_mapped_file_is_seen_in_the_process_itself(gemma: Path) -> None:
-    (end,), _ = measure(gemma, (Test(n_prompt=8, n_gen=0), Settings(n_threads=1, mmap="on")))
-    assert end["in_effect"]["mmap"] == {"value": "on", "source": "maps"}
+    (end,), _ = measure(gemma, (Test(n_prompt=8, n_gen=0), Settings(n_threads=1, load_mode="mmap")))
+    assert end["in_effect"]["load_mode"] == {"value": "mmap", "source": "maps"}
 
 
 def test_an_impossible_context_fails_in_words_and_with_its_stage(gemma: Path) -> None:
@@ -172,3 +173,101 @@ def test_what_llama_cpp_says_of_the_model_comes_back(gemma: Path) -> None:
     assert end["model"]["architecture"] == "gemma3"
     assert end["model"]["model_n_params"] == 268_098_176
     assert "Q4_K" in end["model"]["model_type"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"n_threads": 1, "n_threads_batch": 2}, {"n_threads": 1, "n_threads_batch": 2}),
+        ({"embeddings": "on"}, {"embeddings": "on"}),
+        ({"repack": "off"}, {"repack": "off"}),
+        ({"cpu_mask": "0x1", "n_threads": 2}, {"cpu_mask": "0x1"}),
+        ({"load_mode": "dio"}, {"load_mode": "dio"}),
+        ({"prio": "low"}, {"prio": "low"}),
+        ({"poll": 0, "cpu_strict": "on"}, {"cpu_mask": "0x0"}),
+        ({"numa": "distribute"}, {"n_gpu_layers": 0}),
+        ({"no_op_offload": "on", "no_host": "on", "no_kv_offload": "on", "lazy_mode": "off"}, {"no_kv_offload": None}),
+        ({"tensor_split": "1/1", "split_mode": "none", "main_gpu": 0, "n_cpu_moe": 2}, {"n_gpu_layers": 0}),
+        ({"devices": "none"}, {"devices": "none"}),
+    ],
+)
+def test_a_setting_beyond_the_default_is_seen_in_effect_where_it_can_be(
+    gemma: Path, asked: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    (end,), (samples,) = measure(gemma, (Test(n_prompt=16, n_gen=2), Settings(**{"n_threads": 1} | asked)))
+    assert len(samples) == 2
+    assert expected.items() <= in_effect(end).items()
+
+
+def test_weights_that_may_not_be_repacked_lie_in_the_buffer_of_the_file(gemma: Path) -> None:
+    ends = [
+        measure(gemma, (Test(n_prompt=8, n_gen=0), Settings(n_threads=1, repack=repack)))[0][0]
+        for repack in ("on", "off")
+    ]
+    with_repacking, without = (end["memory"]["weights"] for end in ends)
+    assert not any("REPACK" in name for name in without)
+    assert in_effect(ends[0])["repack"] == ("on" if any("REPACK" in name for name in with_repacking) else "off")
+
+
+def test_an_override_of_tensors_is_proven_by_the_library(gemma: Path) -> None:
+    asked = Settings(n_threads=1, tensor_buft_overrides="blk.*ffn_up=CPU")
+    (end,), _ = measure(gemma, (Test(n_prompt=8, n_gen=0), asked))
+    assert in_effect(end)["tensors_overridden"] == 18
+    assert in_effect(end)["tensor_buft_overrides"] == "blk.*ffn_up=CPU"
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"devices": "CUDA7"}, "there is no device CUDA7; this build of llama.cpp has CPU"),
+        ({"tensor_buft_overrides": "a=CUDA7"}, "there is no buffer type CUDA7; this build of llama.cpp has CPU"),
+        ({"cpu_mask": "0x80000000000000000000000000000000"}, "asks for CPU 127, which this process may not use"),
+    ],
+)
+def test_what_this_machine_does_not_have_is_refused_by_name(gemma: Path, asked: dict[str, Any], says: str) -> None:
+    (end,), _ = measure(gemma, (Test(n_prompt=8, n_gen=0), Settings(**{"n_threads": 1} | asked)))
+    assert says in end["error"]
+
+
+def test_memory_is_the_process_peak_and_the_buffers_of_llama_cpp(gemma: Path) -> None:
+    (small, large), _ = measure(
+        gemma, (Test(n_prompt=8, n_gen=0), DEFAULTS), (Test(n_prompt=8, n_gen=0, n_depth=2048), DEFAULTS)
+    )
+    assert small["memory"]["peak_rss_bytes"] > 100_000_000
+    assert sum(small["memory"]["weights"].values()) > 150_000_000
+    assert sum(large["memory"]["cache"].values()) > 2 * sum(small["memory"]["cache"].values()) > 0
+    assert sum(large["memory"]["compute"].values()) > 0
+
+
+def test_sequences_side_by_side_give_more_tokens_in_all_and_fewer_each(gemma: Path) -> None:
+    tests = [Test(n_prompt=0, n_gen=8, n_depth=64, n_parallel=n) for n in (1, 8)]
+    ends, (alone, together) = measure(gemma, *((test, DEFAULTS) for test in tests), repetitions=6)
+    assert in_effect(ends[1])["n_seq_max"] == 8
+    assert together[0]["n_tokens"] == 8 * alone[0]["n_tokens"]
+    assert fastest(alone) < fastest(together) < 8 * fastest(alone)
+
+
+def test_a_pass_over_more_tokens_takes_longer_but_less_for_each(gemma: Path) -> None:
+    tests = [Test(n_prompt=0, n_gen=0, n_depth=64, n_verify=n) for n in (1, 8)]
+    _, (one, eight) = measure(gemma, *((test, DEFAULTS) for test in tests), repetitions=6)
+    assert eight[0]["n_tokens"] == 8 * one[0]["n_tokens"]
+    assert fastest(one) < fastest(eight) < 8 * fastest(one)
+
+
+def test_a_shared_depth_is_filled_once_and_gone_on_from(gemma: Path) -> None:
+    tests = [
+        Test(n_prompt=16, n_gen=0, n_depth=256),
+        Test(n_prompt=0, n_gen=4, n_depth=256),
+        Test(n_prompt=0, n_gen=4, n_depth=512),
+    ]
+    ends, _ = measure(gemma, *((test, DEFAULTS) for test in tests))
+    first, again, deeper = (end["fill_seconds"] for end in ends)
+    assert again < first / 4
+    assert deeper > again
+
+
+def test_the_tokenizer_and_the_first_token_have_figures_of_their_own(gemma: Path) -> None:
+    (end,), (samples,) = measure(gemma, (Test(n_prompt=64, n_gen=4), DEFAULTS), repetitions=3)
+    assert end["tokenize_ts"] > 10_000
+    middle = statistics.median(sample["prompt_ns"] for sample in samples)
+    assert middle < end["first_token_ns"] < 2 * statistics.median(sample["elapsed_ns"] for sample in samples)

@@ -2,10 +2,10 @@ from collections.abc import Callable
 
 import pytest
 
-from schema.job import Test
+from schema.job import VERIFY_PASSES, Test
 from schema.record import Sample
 from tests.fakes import FakeClock, FakeEngine
-from worker.measure import EngineError, Measured, measure, random_tokens
+from worker.measure import EngineError, Filled, Measured, measure, random_tokens
 from worker.run import latency
 
 
@@ -68,6 +68,72 @@ def test_a_depth_is_filled_once_untimed_and_restored_before_each_repetition() ->
     assert engine.log[-4:] == ["clear", "restore", "process 1", "process 1"]
     assert found.fill_seconds == pytest.approx(100_000 / 1e9)
     assert stages[0] == "fill"
+
+
+def test_a_deeper_test_goes_on_from_what_the_one_before_has_filled() -> None:
+    engine, filled = FakeEngine(FakeClock()), Filled()
+
+    def fill(depth: int) -> list[str]:
+        engine.log.clear()
+        test = Test(n_prompt=0, n_gen=1, n_depth=depth)
+        measure(engine, test, 1, 7, engine.clock, lambda _: None, lambda _: None, engine.clock, 1, filled)
+        return [entry for entry in engine.log if entry != "process 1"]
+
+    assert fill(64).count("process 64") == 1
+    assert fill(64).count("process 64") == 0
+    assert fill(192)[:4] == ["clear", "restore", "process 64", "process 64"]
+    alone = FakeEngine(FakeClock())
+    run(alone, Test(n_prompt=0, n_gen=1, n_depth=192), repetitions=1)
+    assert engine.held == alone.held
+
+
+def test_a_filled_context_that_does_not_fit_is_filled_anew() -> None:
+    engine, filled = FakeEngine(FakeClock()), Filled(depth=64, state=[1] * 64)
+    restore = engine.restore
+
+    def refuse_once(state: list[int], sequence: int = 0) -> None:
+        engine.restore = restore  # type: ignore[method-assign]
+        raise EngineError("llama.cpp could not restore the filled context")
+
+    engine.restore = refuse_once  # type: ignore[method-assign]
+    test = Test(n_prompt=0, n_gen=1, n_depth=128)
+    measure(engine, test, 1, 7, engine.clock, lambda _: None, lambda _: None, engine.clock, 1, filled)
+    assert engine.log.count("process 64") == 2
+    assert filled.depth == 128
+
+
+def test_sequences_side_by_side_take_a_token_each_in_every_step() -> None:
+    engine = FakeEngine(FakeClock(), prompt_ns=1_000)
+    samples, _, found = run(engine, Test(n_prompt=10, n_gen=3, n_depth=5, n_parallel=4), repetitions=2)
+    assert [sample.n_tokens for sample in samples] == [52, 52]
+    assert engine.log[-5:] == ["restore", "process 40", "process 4", "process 4", "process 4"]
+    assert [engine.n_past(sequence) for sequence in range(4)] == [18] * 4
+    assert found.token_ns is not None
+    assert len(found.token_ns) == 6
+
+
+def test_the_time_to_the_first_token_is_the_prompt_and_one_step() -> None:
+    _, _, found = run(FakeEngine(FakeClock(), prompt_ns=1_000, gen_ns=7_000), Test(n_prompt=10, n_gen=3))
+    assert found.first_token_ns == [17_000] * 3
+
+
+def test_a_verifying_pass_is_timed_alone_and_its_tokens_are_taken_back_untimed() -> None:
+    engine = FakeEngine(FakeClock(), prompt_ns=1_000)
+    engine.take_back_ns = 5_000_000
+    samples, stages, found = run(engine, Test(n_prompt=0, n_gen=0, n_depth=20, n_verify=4), repetitions=2)
+    assert [sample.elapsed_ns for sample in samples] == [VERIFY_PASSES * 4_000] * 2
+    assert [sample.n_tokens for sample in samples] == [VERIFY_PASSES * 4] * 2
+    assert found.token_ns is not None
+    assert list(found.token_ns) == [4_000] * VERIFY_PASSES * 2
+    assert stages == ["fill", "fill", "warmup", "verify"]
+    assert engine.n_past() == 20
+
+
+def test_a_model_that_cannot_take_tokens_back_cannot_verify() -> None:
+    engine = FakeEngine(FakeClock())
+    engine.takes_back = False
+    with pytest.raises(EngineError, match="cannot take tokens back"):
+        run(engine, Test(n_prompt=0, n_gen=0, n_verify=2))
 
 
 def test_a_context_that_is_not_empty_before_a_repetition_is_an_error() -> None:

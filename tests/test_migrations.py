@@ -111,9 +111,42 @@ def test_a_store_with_runs_is_copied_before_its_revision_changes(tmp_path: Path)
     assert (done.before, done.after) == (REVISIONS[-1], "next")
     assert done.backup is not None
     assert done.backup.parent == tmp_path
-    assert rows(done.backup, "SELECT version_num, (SELECT COUNT(*) FROM sample) FROM alembic_version") == [("0001", 3)]
+    assert rows(done.backup, "SELECT version_num, (SELECT COUNT(*) FROM sample) FROM alembic_version") == [
+        (REVISIONS[-1], 3)
+    ]
     assert rows(path, "SELECT version_num FROM alembic_version") == [("next",)]
     assert check(str(path), scripts, KNOWN) == []
+
+
+OLD_STORE = """
+INSERT INTO host VALUES (1, 'host-1', NULL, 'boxa', NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+INSERT INTO model (id, identity, name) VALUES (1, 'sha256:aa', 'a.gguf');
+INSERT INTO run VALUES (1, 'run-1', 'old', '', 'aa', '2026-01-01 00:00:00', '0.0.9', '{}');
+INSERT INTO job (id, job_uid, run_id, host_id, model_id, config_key, replica, model_source, model_spec, build, kind,
+    test, n_prompt, n_gen, n_depth, asked_n_batch, asked_n_ubatch, asked_n_threads, asked_type_k, asked_type_v,
+    asked_flash_attn, asked_n_gpu_layers, asked_mmap, repetitions, seed, timeout_seconds)
+VALUES (1, 'job-1', 1, 1, 1, 'key', 0, 'path', '/a.gguf', 'default', 'tg', 'tg8',
+    0, 8, 0, 2048, 512, 'physical', 'f16', 'f16', 'auto', 'all', 'off', 5, 0, 60.0);
+INSERT INTO attempt (id, attempt_uid, job_id, number, status, final, superseded, started_at, ended_at, mmap, in_effect,
+    resolved, n_samples, avg_ts, avg_ns, quality_reasons)
+VALUES (1, 'attempt-1', 1, 1, 'measured', 1, 0, '2026-01-01 00:00:00', '2026-01-01 00:00:01', 'off', '{}',
+    '{}', 1, 8.0, 1000000000, '[]');
+"""
+
+
+def test_a_store_of_the_first_revision_keeps_its_rows_and_gets_the_defaults_of_new_settings(tmp_path: Path) -> None:
+    scripts, path = tmp_path / "first", tmp_path / "old.sqlite"
+    shutil.copytree(SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__", "000[2-9]*"))
+    upgrade(str(path), scripts, REVISIONS[:1])
+    write(path, OLD_STORE)
+    assert upgrade(str(path)).before == "0001"
+    asked = "asked_load_mode, asked_mmap, asked_devices, asked_poll, asked_n_threads_batch, n_parallel, n_verify"
+    assert rows(path, f"SELECT load_mode, {asked}, seq_ts, avg_ts, devices FROM results") == [
+        ("none", "none", "off", "auto", 50, "same", 1, 0, 8.0, 8.0, None)
+    ]
+    assert check(str(path)) == []
+    with Store.open(str(path)) as store:
+        assert [job.settings.load_mode for job in store.jobs("run-1")] == ["none"]
 
 
 def test_an_empty_store_is_upgraded_without_a_copy(tmp_path: Path) -> None:
@@ -194,7 +227,7 @@ def test_a_newer_store_is_refused_with_the_version_to_install_and_never_touched(
 def test_two_rows_in_the_version_table_are_found_and_refused(tmp_path: Path) -> None:
     path = new_store(tmp_path)
     write(path, "INSERT INTO alembic_version VALUES ('aaaa00000001')")
-    assert "claims 2 versions at once: 0001, aaaa00000001" in check(str(path))[0]
+    assert f"claims 2 versions at once: {REVISIONS[-1]}, aaaa00000001" in check(str(path))[0]
     for use in (upgrade, Store.open, current):
         with pytest.raises(SchemaMismatchError, match="2 versions at once"):
             use(str(path))

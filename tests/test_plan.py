@@ -253,7 +253,7 @@ def test_the_count_and_the_jobs_agree_whatever_the_sweep() -> None:
         "type_v": ["f16", "q4_0"],
         "flash_attn": ["on", "off", "auto"],
         "n_gpu_layers": ["0", "all", "20"],
-        "mmap": ["on", "off"],
+        "load_mode": ["mmap", "none"],
     }
     for _ in range(60):
         params = {name: chance.sample(values, chance.randint(1, 2)) for name, values in axes.items()}
@@ -362,7 +362,7 @@ def test_jobs_that_share_a_process_are_neighbours_and_groups_cut_where_they_do_n
     made = plan("params: {mmap: [on, off], n_gpu_layers: [0, all], n_threads: [2, 4]}\n", host(gpus=(RTX,), build=CUDA))
     parts = groups(made.jobs)
     assert [len(part) for part in parts] == [4, 4, 4, 4]
-    assert len({(part[0].settings.mmap, part[0].settings.n_gpu_layers) for part in parts}) == 4
+    assert len({(part[0].settings.load_mode, part[0].settings.n_gpu_layers) for part in parts}) == 4
     assert [job for part in parts for job in part] == list(made.jobs)
 
 

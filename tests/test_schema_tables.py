@@ -14,9 +14,10 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from orchestrator import engines
 from schema.column_types import UtcDateTime
 from schema.host import Allocation, Build, Environment, Hardware
-from schema.job import Settings, Test
+from schema.job import Test
 from schema.record import Conditions, ModelFacts, Placement, Sample
 from schema.run import Run
+from schema.settings import Settings
 from schema.tables import attempt, job, metadata, run, sample
 from schema.views import VIEWS
 from tests.stores import new_store
@@ -57,6 +58,7 @@ def shape(connection: sqlite3.Connection) -> dict[str, Any]:
     found = {}
     for name, sql in connection.execute("SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'index')"):
         if sql and name != "alembic_version":
+            sql = sql.replace(f'CREATE TABLE "{name}"', f"CREATE TABLE {name}")  # SQLite quotes a table made anew
             found[name] = sorted(part.strip() for part in re.split(r",\s*(?![^(]*\))|\n", sql) if part.strip(" ,"))
     return found
 

@@ -18,8 +18,9 @@ from orchestrator.store import Store
 from schema.canonical import to_json
 from schema.errors import SchemaMismatchError, StoreError, StoreUnavailableError
 from schema.host import Environment, Gpu
-from schema.job import ModelRef, Settings, Test
+from schema.job import ModelRef, Test
 from schema.record import Conditions, Effective, Record, Sample
+from schema.settings import Settings
 from tests.factories import (
     make_build,
     make_failure,
@@ -69,7 +70,9 @@ def test_a_run_and_its_jobs_come_back_as_they_were(tmp_path: Path) -> None:
         make_job(
             host_uid="host-2",
             model=ModelRef(source="path", spec="/models/bureau-été's.gguf", identity="sha256:" + "c" * 64),
-            settings=Settings(flash_attn="on", mmap="off", type_k="q8_0", n_threads="all", n_batch=64, n_ubatch=32),
+            settings=Settings(
+                flash_attn="on", load_mode="none", type_k="q8_0", n_threads="all", n_batch=64, n_ubatch=32
+            ),
             build="vulkan",
             replica=3,
             repetitions=1,

@@ -13,11 +13,13 @@ import pytest
 
 from schema.canonical import decode
 from schema.host import Build, Fingerprint
-from schema.job import Assignment, Group, Job, ModelRef, Settings, Test
+from schema.job import Assignment, Group, Job, ModelRef, Test
 from schema.record import Record
+from schema.settings import Settings
 from worker.fingerprint.take import take
 from worker.models import reference
-from worker.supervisor import Supervisor, recover, trim
+from worker.recovery import recover, trim
+from worker.supervisor import Supervisor
 
 PREFILL = Test(n_prompt=8, n_gen=0)
 DECODE = Test(n_prompt=0, n_gen=4)
@@ -247,7 +249,7 @@ def test_a_journal_that_is_being_written_is_nobodys_to_recover(
 
 def _recovered_elsewhere(home: Path) -> int:
     script = (
-        "import sys; from pathlib import Path; from worker.supervisor import recover\n"
+        "import sys; from pathlib import Path; from worker.recovery import recover\n"
         "print(len(list(recover(Path(sys.argv[1])))))"
     )
     root = str(Path(__file__).parents[1])

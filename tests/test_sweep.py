@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from schema.errors import SweepError
-from schema.job import CACHE_TYPES, Settings
+from schema.settings import CACHE_TYPES, Settings
 from schema.sweep import ModelEntry, Sweep, load_sweep, parse_sweep
 from schema.sweep_keys import LEVELS
 
@@ -45,9 +45,10 @@ def test_the_smallest_sweep_has_the_documented_defaults() -> None:
 
 
 def test_every_setting_of_a_job_can_be_given_and_has_its_default_otherwise() -> None:
-    assert {setting.name for setting in fields(Settings)} == set(LEVELS["params"])
+    names = (set(LEVELS["params"]) - {"mmap"}) | {"env"}
+    assert {setting.name for setting in fields(Settings)} == names
     sweep = parse(MODEL)
-    assert {name: sweep.values(name) for name in LEVELS["params"]} == {
+    assert {name: sweep.values(name) for name in names} == {
         setting.name: (setting.default,) for setting in fields(Settings)
     }
 
@@ -74,7 +75,7 @@ timeout: 2h
     assert names_of(sweep)[:4] == ["pp512", "pp2048", "tg128", "pp512+tg128"]
     assert names_of(sweep)[4] == "pp512 @ d4096"
     assert sweep.params["n_threads"] == ("physical", "all", 4)
-    assert list(sweep.params) == ["n_threads", "type_k", "flash_attn", "n_gpu_layers", "mmap"]
+    assert list(sweep.params) == ["n_threads", "type_k", "flash_attn", "n_gpu_layers", "load_mode"]
     assert (sweep.repetitions, sweep.timeout_seconds, sweep.name) == (3, 7200.0, "q4 vs q8")
     assert sweep.n_combinations == 2 * 8 * 3 * 2 * 2
 
@@ -95,6 +96,11 @@ def test_a_single_value_stands_for_a_list_of_one() -> None:
         ("{pg: [[64, 8]]}", ["pp64+tg8"]),
         ("{n_prompt: [0, 64], n_gen: 0}", ["pp64"]),
         ("{n_gen: 8, n_depth: [0, 64]}", ["tg8", "tg8 @ d64"]),
+        ("{n_gen: 8, n_depth: [64, 0]}", ["tg8", "tg8 @ d64"]),
+        ("{n_gen: 8, n_parallel: [1, 4]}", ["tg8", "tg8 x4"]),
+        ("{pg: [[64, 8]], n_depth: 32, n_parallel: 2}", ["pp64+tg8 @ d32 x2"]),
+        ("{verify: [1, 4]}", ["verify1", "verify4"]),
+        ("{n_gen: 8, verify: 2, n_depth: [0, 16]}", ["tg8", "verify2", "tg8 @ d16", "verify2 @ d16"]),
     ],
 )
 def test_only_the_tests_that_are_given_are_measured(tests: str, names: list[str]) -> None:
@@ -110,9 +116,98 @@ def test_zeros_alone_leave_nothing_to_measure(tests: str) -> None:
     ("written", "meaning"),
     [("on", "on"), ("off", "off"), ("yes", "on"), ("no", "off"), ("True", "on"), ("FALSE", "off"), ("auto", "auto")],
 )
-@pytest.mark.parametrize("setting", ["flash_attn", "mmap"])
+@pytest.mark.parametrize("setting", ["flash_attn", "lazy_mode"])
 def test_switches_mean_what_they_say(setting: str, written: str, meaning: str) -> None:
     assert parse(f"{MODEL}params: {{{setting}: {written}}}\n").params[setting] == (meaning,)
+
+
+@pytest.mark.parametrize(("mmap", "load_mode"), [("on", "mmap"), ("off", "none"), ("auto", "auto")])
+def test_mmap_is_the_short_form_of_load_mode(mmap: str, load_mode: str) -> None:
+    assert parse(f"{MODEL}params: {{mmap: {mmap}}}\n").params == {"load_mode": (load_mode,)}
+
+
+def test_mmap_beside_load_mode_says_which_one_to_keep() -> None:
+    assert "params.mmap: says the same as `load_mode`" in fault(f"{MODEL}params: {{mmap: on, load_mode: dio}}\n")
+
+
+SETTINGS = {
+    "n_threads_batch": ["same", "physical", 4],
+    "n_cpu_moe": [0, 12],
+    "split_mode": ["none", "layer", "row", "tensor"],
+    "main_gpu": [0, 1],
+    "tensor_split": ["0", "1/1", "3/1.5"],
+    "tensor_buft_overrides": ["none", "exps=CPU", "blk.1.ffn_.*=CPU;output=CUDA0"],
+    "devices": ["auto", "none", "CUDA0/CUDA1"],
+    "no_kv_offload": ["on", "off"],
+    "no_op_offload": ["on", "off"],
+    "no_host": ["on", "off"],
+    "embeddings": ["on", "off"],
+    "repack": ["on", "off"],
+    "load_mode": ["auto", "none", "mmap", "mlock", "mmap+mlock", "dio"],
+    "lazy_mode": ["auto", "on", "off"],
+    "cpu_mask": ["0x0", "0x3"],
+    "cpu_strict": ["on", "off"],
+    "poll": [0, 50, 100],
+    "prio": ["low", "normal", "medium", "high", "realtime"],
+    "numa": ["disabled", "distribute", "isolate", "numactl"],
+}
+
+
+@pytest.mark.parametrize(("name", "values"), SETTINGS.items())
+def test_every_setting_of_llama_bench_is_a_list(name: str, values: list[int | str]) -> None:
+    written = ", ".join(str(value) for value in values)
+    assert parse(f"{MODEL}params: {{{name}: [{written}]}}\n").params == {name: tuple(values)}
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("cpu_mask: 3", "is no mask of CPUs; write it to base 16, like 0x3"),
+        ("repack: auto", "auto is not a choice here; write on or off"),
+        ("tensor_split: 1/", "is not understood; write it like 3/1"),
+        ("tensor_split: [[1, 2]]", "a list stands where one value belongs"),
+        ("tensor_buft_overrides: exps", "is not understood; write it like blk.1.ffn_.*=CPU"),
+        ("devices: 'CUDA0, CUDA1'", "is not understood; write it like CUDA0/CUDA1"),
+        ("split_mode: rows", "the nearest is row"),
+        ("load_mode: direct", "write one of auto, none, mmap, mlock, mmap+mlock, dio"),
+        ("poll: 101", "write a whole number from 0 to 100"),
+        ("prio: 2", "write one of low, normal, medium, high, realtime"),
+    ],
+)
+def test_a_setting_that_cannot_be_meant_says_what_to_write(written: str, says: str) -> None:
+    assert says in fault(f"{MODEL}params: {{{written}}}\n")
+
+
+def test_leading_zeros_of_a_mask_do_not_make_another_setting() -> None:
+    assert parse(f"{MODEL}params: {{cpu_mask: 0x00FF}}\n").params["cpu_mask"] == ("0xff",)
+
+
+def test_every_combination_of_variables_is_one_value_of_env() -> None:
+    sweep = parse(f"{MODEL}env: {{ROCBLAS_USE_HIPBLASLT: [0, 1], GGML_CUDA_FORCE_MMQ: 1}}\n")
+    assert sweep.params["env"] == (
+        "GGML_CUDA_FORCE_MMQ=1 ROCBLAS_USE_HIPBLASLT=0",
+        "GGML_CUDA_FORCE_MMQ=1 ROCBLAS_USE_HIPBLASLT=1",
+    )
+    assert sweep.n_combinations == 2 * len(sweep.tests)
+
+
+@pytest.mark.parametrize("name", ["LD_PRELOAD", "PATH", "PYTHONPATH", "HOME", "GGML", "ggml_x", "OMP_NUM_THREADS"])
+def test_a_variable_that_could_run_something_else_is_refused(name: str) -> None:
+    assert f"env.{name}: {name!r} may not be set here" in fault(f"{MODEL}env: {{{name}: 1}}\n")
+
+
+@pytest.mark.parametrize(
+    ("env", "says"),
+    [
+        ("[A]", "a list stands where variables belong"),
+        ("{GGML_X: 'a b'}", "has blanks"),
+        ("{GGML_X: }", "there is no value"),
+        ("{GGML_X: [[1]]}", "a list stands where one value belongs"),
+        ("{GGML_X: [1, 1]}", "stands in the list twice"),
+    ],
+)
+def test_an_env_that_cannot_be_meant_says_why(env: str, says: str) -> None:
+    assert says in fault(f"{MODEL}env: {env}\n")
 
 
 @pytest.mark.parametrize(("written", "instead"), [("1", "on"), ("0", "off"), ("-1", "auto"), ("~", "on, off or auto")])
@@ -273,7 +368,8 @@ def test_tags_that_cannot_be_kept_with_a_row_are_refused(tags: str, says: str) -
         ("ngl: 99", "write `n_gpu_layers` under `params`"),
         ("--n-prompt: 512", "write `n_prompt` under `tests`"),
         ("warmup: false", "a warm-up is always done"),
-        ("n_parallel: 4", "not in this version"),
+        ("n_parallel: 4", "write `n_parallel` under `tests`"),
+        ("delay: 4", "not in this version"),
         ("colour: red", "unknown key 'colour'; known here: name, hosts"),
         ("defaults: &d {a: 1}", "may be called `x-defaults`"),
         ("n_ctx: 4096", "as large as each test needs"),
@@ -292,7 +388,7 @@ def test_an_unknown_key_is_answered_with_the_nearest_or_its_place(key: str, says
         ("params: {cache_type_k: f16}", "the nearest is `type_k`"),
         ("params: {n_prompt: 512}", "write `n_prompt` under `tests`"),
         ("params: {repeat: 3}", "write `repeat` at the top of the file"),
-        ("params: {tensor_split: 1}", "params.tensor_split: not in this version"),
+        ("params: {fit_target: 1}", "params.fit_target: not in this version"),
         ("tests: {n_gen: 8, N-PROMPT: 512}", "the nearest is `n_prompt`"),
         ("tests: {n_gen: 8, flash_attn: on}", "write `flash_attn` under `params`"),
         ("tests: {n_gen: 8, x-y: 1}", "unknown key 'x-y'"),

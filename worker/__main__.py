@@ -71,7 +71,7 @@ def _be_first_to_go() -> None:
 
 
 def _print_build() -> None:
-    from worker.engine import build_facts, library_files
+    from worker.engine.build import build_facts, library_files
 
     sys.stdout.write(json.dumps({"build": asdict(build_facts()), "files": library_files()}) + "\n")
 

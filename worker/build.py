@@ -9,7 +9,7 @@ from pathlib import Path
 from schema.canonical import decode, digest
 from schema.errors import HostError
 from schema.host import Build
-from worker.child import child_environment
+from worker.variables import child_environment
 
 LIMIT_SECONDS = 60.0
 

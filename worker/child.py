@@ -9,19 +9,18 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, cast
 
+from worker.variables import child_environment
+
 LOG_TAIL_LINES = 40
 LOG_LINE_CHARS = 500
 EVENT_BYTES = 4 * 1024 * 1024
 GRACE_SECONDS = 10.0
-REPOSITORY = Path(__file__).parents[1]
-NOT_FOR_THE_CHILD = ("OMP_", "GOMP_", "KMP_", "OPENBLAS_", "RAY_")
-"""Prefixes of variables that Ray or a shell sets for others and that would change what is measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +72,8 @@ class Exit:
 class Child:
     """One measuring process; leaving the `with` block ends it in any case."""
 
-    def __init__(self, python: str, request: dict[str, Any]) -> None:
-        """Start `python -m worker` and hand it `request`."""
+    def __init__(self, python: str, request: dict[str, Any], variables: Mapping[str, str] | None = None) -> None:
+        """Start `python -m worker` with `variables` in its environment and hand it `request`."""
         self._tail: deque[str] = deque(maxlen=LOG_TAIL_LINES)
         self._partial: dict[int, bytes] = {}
         self._oom_kills = _oom_kills()
@@ -89,7 +88,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=[write_end],
-                env=child_environment(),
+                env=child_environment(variables),
                 cwd="/",
             )
         except OSError:
@@ -216,12 +215,6 @@ def _event(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
-
-
-def child_environment() -> dict[str, str]:
-    """Return the environment of the measuring process: ours, less what would change the measurement."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(NOT_FOR_THE_CHILD)}
-    return kept | {"PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}
 
 
 def _oom_kills() -> int:

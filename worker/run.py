@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import statistics
 import time
 from array import array
 from collections.abc import Callable
@@ -9,9 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from schema.job import Assignment, Settings
+from schema.job import Assignment, Job
 from schema.record import Latency, Sample
-from worker.measure import EngineError, Measured, measure
+from schema.settings import Settings
+from worker.measure import EngineError, Filled, Measured, measure
+from worker.variables import in_force
 
 Emit = Callable[[dict[str, Any]], None]
 HISTOGRAM_BINS = 64
@@ -25,6 +29,7 @@ def run(spec: dict[str, Any], assignments: list[Assignment], emit: Emit) -> None
     """
     model: Any = None
     load_seconds = 0.0
+    shared = Shared()
     for assignment in assignments:
         emit({"event": "attempt_start", "attempt_uid": assignment.attempt_uid})
         try:
@@ -33,7 +38,7 @@ def run(spec: dict[str, Any], assignments: list[Assignment], emit: Emit) -> None
                 begun = time.perf_counter()
                 model = _load(Path(spec["path"]), assignment.job.settings)
                 load_seconds = time.perf_counter() - begun
-            end = _attempt(model, spec, assignment, emit)
+            end = _attempt(model, spec, assignment, shared.filled(assignment.job), emit)
         except (EngineError, MemoryError) as error:
             emit({"event": "attempt_end", "attempt_uid": assignment.attempt_uid, "error": _say(error)})
             return
@@ -50,14 +55,29 @@ def _say(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _attempt(model: Any, spec: dict[str, Any], assignment: Assignment, emit: Emit) -> dict[str, Any]:
+class Shared:
+    """The filled context that one job leaves to the next of the same settings and seed."""
+
+    def __init__(self) -> None:
+        self._key: tuple[Settings, int, int] | None = None
+        self._filled = Filled()
+
+    def filled(self, job: Job) -> Filled:
+        """Return what the jobs before have filled for jobs like this, nothing where they were different."""
+        key = (job.settings, job.seed, job.test.n_parallel)
+        if key != self._key or job.test.n_depth < self._filled.depth:
+            self._key, self._filled = key, Filled()
+        return self._filled
+
+
+def _attempt(model: Any, spec: dict[str, Any], assignment: Assignment, filled: Filled, emit: Emit) -> dict[str, Any]:
     """Measure one assignment in a fresh context and return what `attempt_end` tells of it."""
     from worker.engine import Context
 
     job = assignment.job
-    n_threads = _resolve_threads(job.settings, spec["n_threads"])
+    n_threads, n_threads_batch = _resolve_threads(job.settings, spec["n_threads"])
     emit({"event": "stage", "stage": "context"})
-    context = Context(model, job.settings, n_threads, job.test.n_depth + job.test.n_tokens)
+    context = Context(model, job.settings, n_threads, job.test.n_ctx, n_threads_batch, job.test.n_parallel)
     try:
         found = measure(
             context,
@@ -68,29 +88,39 @@ def _attempt(model: Any, spec: dict[str, Any], assignment: Assignment, emit: Emi
             lambda stage: emit({"event": "stage", "stage": stage}),
             lambda sample: emit(_sample_event(assignment.attempt_uid, sample)),
             time.process_time_ns,
-            n_threads,
+            n_threads if job.test.n_gen or job.test.n_verify else n_threads_batch,
+            filled,
         )
-        return _end(model, context, job.settings, n_threads, found)
+        resolved = asdict(job.settings) | {"n_threads": n_threads, "n_threads_batch": n_threads_batch}
+        return _end(model, context, resolved, found)
     finally:
         context.close()
 
 
-def _resolve_threads(settings: Settings, symbols: dict[str, int]) -> int:
-    n = settings.n_threads
-    return symbols[n] if isinstance(n, str) else n
+def _resolve_threads(settings: Settings, symbols: dict[str, int]) -> tuple[int, int]:
+    """Return the numbers of threads for one token and for many at once."""
+    n, n_batch = settings.n_threads, settings.n_threads_batch
+    n_threads = symbols[n] if isinstance(n, str) else n
+    if n_batch == "same":
+        return n_threads, n_threads
+    return n_threads, symbols[n_batch] if isinstance(n_batch, str) else n_batch
 
 
 def _sample_event(attempt_uid: str, sample: Sample) -> dict[str, Any]:
     return {"event": "sample", "attempt_uid": attempt_uid, "sample": asdict(sample)}
 
 
-def _end(model: Any, context: Any, settings: Settings, n_threads: int, found: Measured) -> dict[str, Any]:
-    in_effect = model.load_in_effect | context.settings_in_effect
+def _end(model: Any, context: Any, resolved: dict[str, Any], found: Measured) -> dict[str, Any]:
+    in_effect = model.load_in_effect | context.settings_in_effect()
     return {
-        "resolved": asdict(settings) | {"n_threads": n_threads},
+        "resolved": resolved,
         "in_effect": {name: asdict(value) for name, value in in_effect.items()},
         "model": model.facts(),
+        "memory": asdict(context.memory()),
+        "env": in_force(os.environ),
+        "tokenize_ts": model.tokenize_ts,
         "latency": asdict(latency(found.token_ns)) if found.token_ns else None,
+        "first_token_ns": round(statistics.median(found.first_token_ns)) if found.first_token_ns else None,
         "fill_seconds": found.fill_seconds,
         "warmup_seconds": found.warmup_seconds,
         "warmup_passes": found.warmup_passes,

@@ -8,7 +8,6 @@ journal, fsynced, before it is handed on.
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -18,15 +17,17 @@ from schema.canonical import decode
 from schema.errors import ModelError, TokfleetError
 from schema.host import Fingerprint
 from schema.job import Assignment, Group, ModelRef
-from schema.record import Effective, Failure, Latency, ModelFacts, Placement, Record, Sample
-from worker import conditions, journal
+from schema.record import Effective, Failure, Latency, Memory, ModelFacts, Placement, Record, Sample
+from worker import conditions
 from worker.child import Child, Deadline, Exit
 from worker.fingerprint.take import n_threads_all, n_threads_physical
 from worker.journal import Journal
 from worker.models import Resolved, resolve
+from worker.recovery import utc_now
 
 Event = dict[str, Any]
 KILLED_TOO_SECONDS = 3.0
+TIMED = ("prefill", "decode", "verify")
 OUT_OF_MEMORY = (
     "out of memory",
     "failed to allocate",
@@ -98,7 +99,8 @@ class Supervisor:
         by_uid = {a.attempt_uid: a for a in remaining}
         deadline = Deadline(remaining[0].job.timeout_seconds)
         try:
-            child = Child(self.python, self._request(remaining, resolved))
+            variables = remaining[0].job.settings.environment
+            child = Child(self.python, self._request(remaining, resolved), variables)
         except OSError as error:
             failure = Failure(stage="start", message=f"{self.python} cannot be started: {error.strerror}")
             yield from self._failed_at_once(remaining[0], failure)
@@ -114,6 +116,8 @@ class Supervisor:
                     ended.add(attempt.assignment.attempt_uid)
                     attempt = None
                 elif attempt is not None:
+                    if "fill" in (attempt.stage, event.get("stage")):  # filling is not measured: it has no limit
+                        deadline.restart(attempt.assignment.job.timeout_seconds)
                     yield self._follow(attempt, event)
                 child.go_on()
             end = child.exit()
@@ -140,7 +144,7 @@ class Supervisor:
             attempt.samples.append(decode(Sample, event["sample"]))
             return event
         attempt.stage = event["stage"]
-        if attempt.stage in ("prefill", "decode") and attempt.child_pid:
+        if attempt.stage in TIMED and attempt.child_pid:
             attempt.before = conditions.before(attempt.child_pid)
         return {"event": "stage", "attempt_uid": attempt.assignment.attempt_uid, "stage": attempt.stage}
 
@@ -190,6 +194,10 @@ class Supervisor:
             resolved=event.get("resolved", {}),
             in_effect={name: decode(Effective, value) for name, value in event.get("in_effect", {}).items()},
             latency=decode(Latency, event["latency"]) if event.get("latency") else None,
+            memory=decode(Memory, event["memory"]) if event.get("memory") else None,
+            env=event.get("env", {}),
+            first_token_ns=event.get("first_token_ns"),
+            tokenize_ts=event.get("tokenize_ts"),
             load_seconds=event.get("load_seconds"),
             fill_seconds=event.get("fill_seconds"),
             warmup_seconds=event.get("warmup_seconds"),
@@ -213,59 +221,6 @@ class Supervisor:
         allowed = self.fingerprint.allocation
         quality, reasons = conditions.judge(found, n_threads, allowed.n_cpus, allowed.cpu_quota_cores)
         return replace(record, conditions=found, quality=quality, quality_reasons=tuple(reasons))
-
-
-def recover(home: Path) -> Iterator[Event]:
-    """Yield the `attempt_end` of every attempt that dead groups left in this host's journals.
-
-    An attempt without an end is closed as `failed(interrupted)` with the samples it has.
-    """
-    for path, events in journal.abandoned(home):
-        ends = {e["record"]["attempt_uid"]: e for e in events if e["event"] == "attempt_end"}
-        for start in (e for e in events if e["event"] == "attempt_start"):
-            uid = start["attempt_uid"]
-            if uid not in ends:
-                ends[uid] = _interrupted(start, events)
-                journal.append(path, ends[uid])
-        yield from ends.values()
-
-
-def trim(home: Path, acknowledged: frozenset[str]) -> None:
-    """Remove each dead journal whose every attempt is in `acknowledged`, that is, safe elsewhere."""
-    for path, events in journal.abandoned(home):
-        started = {e["attempt_uid"] for e in events if e["event"] == "attempt_start"}
-        if events and started <= acknowledged:
-            path.unlink(missing_ok=True)
-
-
-def _interrupted(start: Event, events: list[Event]) -> Event:
-    header: Event = next(e for e in events if e["event"] == "group")
-    group = decode(Group, header["group"])
-    assignment = next(a for a in group.assignments if a.attempt_uid == start["attempt_uid"])
-    samples = [e["sample"] for e in events if e["event"] == "sample" and e["attempt_uid"] == start["attempt_uid"]]
-    message = f"The run was interrupted after {len(samples)} of {assignment.job.repetitions} repetitions."
-    record = Record(
-        attempt_uid=assignment.attempt_uid,
-        job_uid=assignment.job.job_uid,
-        run_uid=assignment.job.run_uid,
-        host_uid=assignment.job.host_uid,
-        number=assignment.number,
-        started_at=start["started_at"],
-        ended_at=utc_now(),
-        status="failed",
-        samples=tuple(decode(Sample, sample) for sample in samples),
-        failure=Failure(stage="interrupted", message=message, kind="interrupted"),
-        hardware_id=header["hardware_id"],
-        allocation_id=header["allocation_id"],
-        environment_id=header["environment_id"],
-        build_id=header["build_id"],
-    )
-    return {"event": "attempt_end", "record": asdict(record)}
-
-
-def utc_now() -> str:
-    """Return the time, as ISO 8601 in UTC with microseconds and `Z`."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _model_facts(resolved: Resolved, told: dict[str, Any]) -> ModelFacts:

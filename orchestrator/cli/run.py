@@ -134,7 +134,7 @@ def _run_of(prepared: "Prepared", run_uid: str) -> "Run":
 
     from orchestrator.cli import version
     from schema.run import Run
-    from worker.supervisor import utc_now
+    from worker.recovery import utc_now
 
     text = prepared.sweep.text
     return Run(

@@ -1,0 +1,75 @@
+"""llama.cpp's log as the source of what no function tells: what was offloaded, cached, allocated (stdlib only)."""
+
+import re
+
+GGML_LOG_LEVEL_DEBUG = 1
+MIB = 1 << 20
+
+
+class LogText:
+    """What llama.cpp wrote since the last `clear`, so that it can be searched."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.overridden: dict[str, int] = {}
+
+    def add(self, level: int, text: str) -> bool:
+        """Take a piece of the log; returns whether people should see it. Debug lines are only counted."""
+        if level == GGML_LOG_LEVEL_DEBUG:
+            found = re.search(r"buffer type overridden to (\S+)", text)
+            if found:
+                self.overridden[found[1]] = self.overridden.get(found[1], 0) + 1
+            return False
+        self.lines.append(text)
+        return True
+
+    def clear(self) -> None:
+        """Forget what was written so far."""
+        self.lines.clear()
+        self.overridden.clear()
+
+    def search(self, pattern: str) -> re.Match[str] | None:
+        """Return the last match of `pattern` in what was written since `clear`."""
+        matches = list(re.finditer(pattern, "".join(self.lines)))
+        return matches[-1] if matches else None
+
+    def buffers(self, kind: str) -> dict[str, int]:
+        """Return the bytes of the buffers of `kind` (`model`, `KV`, `compute`, …) by the name of their buffer type."""
+        sizes: dict[str, int] = {}
+        for name, mib in re.findall(rf"(\S+)\s+{kind} buffer size =\s+([0-9.]+) MiB", "".join(self.lines)):
+            sizes[name] = sizes.get(name, 0) + round(float(mib) * MIB)
+        return sizes
+
+    def layers_offloaded(self) -> int | None:
+        """Return how many layers went to devices; None where the log does not say."""
+        found = self.search(r"offloaded (\d+)/\d+ layers to GPU")
+        return int(found[1]) if found else None
+
+    def cache_types(self) -> tuple[str | None, str | None]:
+        """Return type_k and type_v of the KV cache."""
+        found = self.search(r"K \((\w+)\):.*V \((\w+)\):")
+        return (found[1], found[2]) if found else (None, None)
+
+    def flash_attn(self) -> str | None:
+        """Return whether flash attention is on or off: the last line that settles it wins."""
+        if self.search(r"forcing off|Flash Attention not supported, set to disabled"):
+            return "off"
+        if self.search(r"enabling flash_attn|Flash Attention enabled"):
+            return "on"
+        found = self.search(r"flash_attn\s+= (\w+)")
+        return {"enabled": "on", "disabled": "off"}.get(found[1]) if found else None
+
+    def load_mode(self) -> str | None:
+        """Return how the file was read, as llama.cpp names it."""
+        found = self.search(r"load_mode = ([\w+]+)")
+        return found[1] if found else None
+
+    def devices_used(self) -> list[str]:
+        """Return the names of the devices that layers may lie on, in order."""
+        return list(dict.fromkeys(re.findall(r"using device (\S+) \(", "".join(self.lines))))
+
+    def last_error(self) -> str:
+        """Return the last lines of the log that say what went wrong, as one line."""
+        words = r"error|fail|unable|invalid|requires|not support"
+        told = [line.strip() for line in "".join(self.lines).splitlines() if re.search(words, line)]
+        return "; ".join(told[-2:]) or "it gave no reason"

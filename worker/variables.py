@@ -1,0 +1,33 @@
+"""The measuring process's environment variables: what it gets, what of it can change a figure (stdlib only)."""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+NOT_FOR_THE_CHILD = ("OMP_", "GOMP_", "KMP_", "OPENBLAS_", "RAY_")
+"""Prefixes of variables that Ray or a shell sets for others and that would change what is measured."""
+
+TELLING = re.compile(
+    "(GGML|LLAMA|CUDA|CUBLAS|NCCL|HIP|HSA|ROCR|ROCBLAS|HIPBLASLT|AMD|GPU|VK|SYCL|ONEAPI|ZE|UR|MUSA|CANN|ASCEND|MTL|METAL"
+    "|OMP|GOMP|KMP|NVIDIA)_.*"
+)
+"""Variables that llama.cpp, its back ends and OpenMP read."""
+
+SECRET = re.compile(".*(TOKEN|SECRET|PASSWORD|KEY).*")
+
+
+def child_environment(asked: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return our own variables less what would change the measurement, with what a job asks for."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(NOT_FOR_THE_CHILD)}
+    return {**kept, **(asked or {}), "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}
+
+
+def in_force(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that can change a figure, as they are stored with it."""
+    return {
+        name: value[:1000]
+        for name, value in sorted(variables.items())
+        if TELLING.fullmatch(name) and not SECRET.fullmatch(name)
+    }
