@@ -20,7 +20,7 @@ from schema.canonical import decode
 from schema.errors import ClusterError, TokfleetError
 from schema.job import Group
 from schema.record import Placement
-from worker.build import find_build
+from worker.builds import find_named
 from worker.fingerprint.take import take
 from worker.journal import lives
 from worker.lock import HostLock
@@ -99,12 +99,14 @@ def _measure_group(group: dict[str, Any], home: str, python: str) -> Iterator[Ev
         yield {"event": "stage", "stage": "wait", "text": f"waiting for the host: {holder.describe()}"}
         lock.acquire(LOCK_WAIT_SECONDS)
     with lock:
-        fingerprint = take(Path(home), find_build(python, Path(home)))
+        value = decode(Group, group)
+        build = find_named(value.build, Path(home), python)
         yield from Supervisor(
-            group=decode(Group, group),
-            fingerprint=fingerprint,
+            group=value,
+            fingerprint=take(Path(home), build.facts(Path(home))),
             home=Path(home),
-            python=python,
+            python=python if build.kind == "llama-bench" else build.path,
+            llama_bench=build.path if build.kind == "llama-bench" else None,
             placement=_placement(),
         ).run()
 

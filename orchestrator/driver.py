@@ -27,6 +27,7 @@ STAGE_WORDS = {
     "prefill": "prefill",
     "decode": "decode",
     "verify": "verifying",
+    "end": "finishing",
 }
 
 
@@ -186,9 +187,10 @@ def driving(driver: Driver) -> Iterator[Driver]:
 
 
 def label(job: Job) -> str:
-    """Return a job as people read it: model, test, and what differs from the default settings."""
-    settings = " ".join(f"{name}={value}" for name, value in job.settings.beyond_defaults().items())
-    return " ".join(part for part in (model_name(job.model), job.test.name, settings) if part)
+    """Return a job as people read it: model, test, build, and what differs from the default settings."""
+    settings = [f"{name}={value}" for name, value in job.settings.beyond_defaults().items()]
+    build = [f"build={job.build}"] * (job.build != "default")
+    return " ".join(part for part in (model_name(job.model), job.test.name, *build, *settings) if part)
 
 
 def model_name(model: ModelRef) -> str:

@@ -22,7 +22,7 @@ GPU_FLOPS = 20e12
 LOAD_BYTES_PER_S = 1e9
 PROCESS_START_SECONDS = 2.0
 CONTEXT_SECONDS = 0.3
-WARMUP_PASSES, WARMUP_SECONDS = 3, 5.0
+WARMUP_PASSES, WARMUP_SECONDS, WARMUP_STEPS = 3, 1.0, 8
 MEMORY_MARGIN = 1.1
 MEMORY_OVERHEAD_BYTES = 256 << 20
 
@@ -82,8 +82,10 @@ def job_seconds(test: Test, repetitions: int, at: Pace, kv_bytes_per_token: floa
     decode_seconds = 1 / at.decode + mean_context * kv_bytes_per_token / at.bytes_per_s
     # Sequences side by side share the reading of the weights; a pass that verifies is a decode of one token.
     decodes = test.n_gen + VERIFY_PASSES * bool(test.n_verify)
-    one_pass = test.n_parallel * test.n_prompt / at.prefill + decodes * decode_seconds
-    warmup = max(one_pass, min(WARMUP_PASSES * one_pass, WARMUP_SECONDS))
+    prompt_seconds = test.n_parallel * test.n_prompt / at.prefill
+    one_pass = prompt_seconds + decodes * decode_seconds
+    warm_pass = prompt_seconds + min(decodes, WARMUP_STEPS) * decode_seconds
+    warmup = max(warm_pass, min(WARMUP_PASSES * warm_pass, WARMUP_SECONDS))
     return CONTEXT_SECONDS + test.n_depth / at.prefill + warmup + repetitions * one_pass
 
 

@@ -9,14 +9,14 @@ import difflib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from orchestrator.estimate import Pace, Rates, job_seconds, load_seconds, pace
 from orchestrator.fit import Fit, KnownModel, Skipped
 from orchestrator.hosts import Selection, select
 from orchestrator.settings_space import settings_space
 from schema.errors import PlanError
-from schema.host import Fingerprint
+from schema.host import Build, Fingerprint
 from schema.job import Job, ModelRef, Test
 from schema.settings import LOAD_SETTINGS, Settings
 from schema.sweep import Sweep
@@ -83,19 +83,30 @@ def make_plan(
     models: Mapping[str, KnownModel],
     run_uid: str,
     *,
+    builds: Mapping[str, Mapping[str, Build | str]] | None = None,
     absent: Mapping[str, str] | None = None,
     known_rates: Rates | None = None,
     job_limit: int | None = JOB_LIMIT,
 ) -> Plan:
     """Return the plan of `sweep` on those of `hosts` that it means.
 
-    `models` is by the spec of the sweep's entry; of a model not in it, `absent` may say why. Above
+    `models` is by the spec of the sweep's entry; of a model not in it, `absent` may say why. `builds` is by
+    host_uid and name: the build, or why the host has none of that name; without it each host has its own
+    alone, as `default`. Above
     `job_limit` jobs (None: no limit) only the count, the reasons and the estimate are made.
     Raises PlanError where even counting would take long.
     """
     selection = select(sweep.hosts, hosts)
     skipped = _skipped_hosts(sweep, hosts, selection)
-    shares = [_Share(sweep, host, models, absent or {}, known_rates or {}, run_uid) for host in selection.chosen]
+    shares = []
+    for host in selection.chosen:
+        for name in sweep.builds:
+            build = (builds or {}).get(host.host_uid, {}).get(name, host.build if name == "default" else None)
+            if isinstance(build, Build) or name == "default":
+                built_so = replace(host, build=build if isinstance(build, Build) else None)
+                shares.append(_Share(sweep, built_so, name, models, absent or {}, known_rates or {}, run_uid))
+            else:
+                skipped.append(_no_such_build(sweep, host, name, build))
     n_jobs = sum(share.estimate.n_jobs for share in shares)
     complete = job_limit is None or n_jobs <= job_limit
     every_job = itertools.chain.from_iterable(share.jobs() for share in shares)
@@ -108,10 +119,38 @@ def make_plan(
         jobs=jobs if complete else (),
         preview=jobs[:PREVIEW_JOBS],
         skipped=(*skipped, *(item for share in shares for item in share.skipped)),
-        hosts=tuple(share.estimate for share in shares),
+        hosts=_by_host([share.estimate for share in shares]),
         hostnames={host.host_uid: host.hostname for host in selection.chosen},
         expected_seconds={job.job_uid: seconds for job, seconds in built},
     )
+
+
+def _no_such_build(sweep: Sweep, host: Fingerprint, name: str, reason: str | None) -> Skipped:
+    return Skipped(
+        host=host.hostname,
+        what=f"build {name}",
+        reason=reason or "the host has no build of this name; add it there with `tokfleet build add`",
+        n_jobs=sweep.n_combinations // len(sweep.builds),
+        missing=True,
+    )
+
+
+def _by_host(estimates: Sequence[HostEstimate]) -> tuple[HostEstimate, ...]:
+    """Return one estimate a host: its builds are measured one after another."""
+    found: dict[str, HostEstimate] = {}
+    for each in estimates:
+        before = found.get(each.host_uid)
+        found[each.host_uid] = (
+            each
+            if before is None
+            else replace(
+                before,
+                n_jobs=before.n_jobs + each.n_jobs,
+                seconds=before.seconds + each.seconds,
+                memory_bytes=max(before.memory_bytes, each.memory_bytes),
+            )
+        )
+    return tuple(found.values())
 
 
 def groups(jobs: Iterable[Job], expected_seconds: Mapping[str, float] | None = None) -> tuple[tuple[Job, ...], ...]:
@@ -151,18 +190,19 @@ def _skipped_hosts(sweep: Sweep, hosts: Sequence[Fingerprint], selection: Select
 
 
 class _Share:
-    """What one host does of the sweep: counted when it is made, its jobs built when they are asked for."""
+    """What one host does of the sweep with one build: counted when it is made, its jobs only when asked for."""
 
     def __init__(
         self,
         sweep: Sweep,
         host: Fingerprint,
+        build: str,
         models: Mapping[str, KnownModel],
         absent: Mapping[str, str],
         rates: Rates,
         run_uid: str,
     ) -> None:
-        self._sweep, self._host, self._rates, self._run_uid = sweep, host, rates, run_uid
+        self._sweep, self._host, self._build, self._rates, self._run_uid = sweep, host, build, rates, run_uid
         self._space = settings_space(sweep, host)
         self.skipped: list[Skipped] = []
         self._fits = [Fit(model, self._space, sweep.tests, host) for model in self._present(models, absent)]
@@ -178,7 +218,7 @@ class _Share:
 
     def _present(self, models: Mapping[str, KnownModel], absent: Mapping[str, str]) -> Iterator[KnownModel]:
         """Yield the models that are there, each content once, and note the others as skipped."""
-        per_model = self._sweep.n_combinations // max(1, len(self._sweep.models))
+        per_model = self._sweep.n_combinations // max(1, len(self._sweep.models) * len(self._sweep.builds))
         seen: dict[str, str] = {}
         for entry in self._sweep.models:
             known = models.get(entry.spec)
@@ -250,6 +290,7 @@ class _Share:
             model=model,
             test=test,
             settings=settings,
+            build=self._build,
             repetitions=self._sweep.repetitions,
             timeout_seconds=self._sweep.timeout_seconds,
         )

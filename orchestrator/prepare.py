@@ -6,9 +6,9 @@ from pathlib import Path
 from orchestrator.fit import KnownModel
 from orchestrator.plan import JOB_LIMIT, Plan, make_plan
 from schema.errors import HostError, ModelError
-from schema.host import Fingerprint
+from schema.host import Build, Fingerprint
 from schema.sweep import Sweep, load_sweep
-from worker.build import find_build
+from worker.builds import DEFAULT, find_named
 from worker.fingerprint.take import take
 from worker.models import describe, reference
 
@@ -20,18 +20,33 @@ class Prepared:
     sweep: Sweep
     fingerprint: Fingerprint
     plan: Plan
+    builds: tuple[Build, ...] = ()
 
 
-def prepare(path: Path, home: Path, python: str, run_uid: str, job_limit: int = JOB_LIMIT) -> Prepared:
-    """Read and plan the sweep file at `path`; nothing is built, measured or stored.
+def prepare(asked: Path | Sweep, home: Path, python: str, run_uid: str, job_limit: int = JOB_LIMIT) -> Prepared:
+    """Plan the sweep, or the one in the file at `asked`; nothing is built, measured or stored.
 
     Raises SweepError for the file, HostError where `python` can run no llama.cpp.
     """
-    sweep = load_sweep(path)
-    fingerprint = take(home, find_build(python, home))
+    sweep = load_sweep(asked) if isinstance(asked, Path) else asked
+    builds = {name: _find_build(name, home, python) for name in sweep.builds}
+    default = builds.get(DEFAULT)
+    fingerprint = take(home, default if isinstance(default, Build) else None)
     models, absent = _find_models(sweep)
-    plan = make_plan(sweep, [fingerprint], models, run_uid, absent=absent, job_limit=job_limit)
-    return Prepared(sweep=sweep, fingerprint=fingerprint, plan=plan)
+    offered = {fingerprint.host_uid: builds}
+    plan = make_plan(sweep, [fingerprint], models, run_uid, builds=offered, absent=absent, job_limit=job_limit)
+    usable = tuple(build for build in builds.values() if isinstance(build, Build))
+    return Prepared(sweep=sweep, fingerprint=fingerprint, plan=plan, builds=usable)
+
+
+def _find_build(name: str, home: Path, python: str) -> Build | str:
+    """Return the build called `name` or why there is none; raises HostError where it is the default."""
+    try:
+        return find_named(name, home, python).facts(home)
+    except HostError as error:
+        if name == DEFAULT:
+            raise
+        return str(error)
 
 
 def _find_models(sweep: Sweep) -> tuple[dict[str, KnownModel], dict[str, str]]:

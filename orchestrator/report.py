@@ -4,7 +4,7 @@ Rows are mappings with the column names of the views `results` and `failures`. A
 not known, as after one repetition, is shown as `?`, never as 0.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -13,8 +13,8 @@ from schema.settings import Settings
 
 Row = Mapping[str, Any]
 
+NOTICEABLE_SHARE = 0.05
 SETTINGS = (*(field.name for field in fields(Settings)), "build")
-IN_EFFECT = {"build": "build_commit"}
 
 
 def feel(tokens_per_second: float) -> str:
@@ -72,9 +72,13 @@ def run_summary(rows: Sequence[Row], failures: Sequence[Row], where: str, width:
 
 
 def results_table(rows: Sequence[Row], width: int | None = None) -> list[str]:
-    """Return rows of `results` as a table, newest first as they come; settings only where they differ."""
+    """Return rows of `results` as a table, newest first as they come; settings only where they differ.
+
+    The median stands beside the mean where it differs by more than 5 %: some repetitions were unlike the others.
+    """
     settings = varying(rows)
-    names = ["when", "run", "host", "model", "test", *settings, "t/s", "quality"]
+    extras = _filled(ALWAYS, rows)
+    names = ["when", "run", "host", "model", "test", *settings, "t/s", *extras, "quality"]
     cells = [
         [
             str(row.get("test_time") or "")[:16].replace("T", " ") or None,
@@ -84,6 +88,7 @@ def results_table(rows: Sequence[Row], width: int | None = None) -> list[str]:
             row.get("test"),
             *(_setting(row, name) for name in settings),
             rate_text(row.get("avg_ts"), row.get("stddev_ts"), True),
+            *(ALWAYS[name](row) for name in extras),
             row.get("quality"),
         ]
         for row in rows
@@ -132,16 +137,20 @@ def _rates(rows: Sequence[Row], width: int | None) -> list[str]:
     settings = varying(rows)
     hosts = ["host"] * (len({row.get("host_uid") for row in rows}) > 1)
     flagged = ["quality"] * any(row.get("quality") not in (None, "clean") for row in rows)
-    verified = ["verify_ms"] * any(row.get("verify_ms") for row in rows)
-    names = [*hosts, "model", "test", *settings, "prefill t/s", "decode t/s", "feels", *verified, "load", *flagged]
-    cells = [_cells(row, hosts, settings, verified, flagged) for row in rows]
+    extras = _filled(EXTRAS, rows)
+    names = [*hosts, "model", "test", *settings, "prefill t/s", "decode t/s", "feels", *extras, "load", *flagged]
+    cells = [_cells(row, hosts, settings, extras, flagged) for row in rows]
     lines = list(render(names, cells, "table", width))
     if any(row.get("stddev_ts") is None and row.get("kind") in ("pp", "tg") for row in rows):
         lines += ["", "± ? means that one repetition cannot tell the spread: `repeat: 5` in the sweep file can."]
     return lines
 
 
-def _cells(row: Row, hosts: list[str], settings: list[str], verified: list[str], flagged: list[str]) -> list[Any]:
+def _filled(columns: Mapping[str, Callable[[Row], str | None]], rows: Sequence[Row]) -> list[str]:
+    return [name for name, text in columns.items() if any(text(row) for row in rows)]
+
+
+def _cells(row: Row, hosts: list[str], settings: list[str], extras: list[str], flagged: list[str]) -> list[Any]:
     decode = _decode(row)
     each = None if decode is None else decode / (row.get("n_parallel") or 1)  # a person reads one of the sequences
     load = row.get("load_seconds")
@@ -153,15 +162,44 @@ def _cells(row: Row, hosts: list[str], settings: list[str], verified: list[str],
         rate_text(_prefill(row), row.get("stddev_ts"), row.get("kind") == "pp"),
         rate_text(decode, row.get("stddev_ts"), row.get("kind") == "tg"),
         None if each is None else feel(each),
-        *(None if row.get(name) is None else f"{row[name]:.1f}" for name in verified),
+        *(EXTRAS[name](row) for name in extras),
         None if load is None else duration(load),
         *(row.get(name) for name in flagged),
     ]
 
 
+def _undivided(row: Row) -> str | None:
+    """Return the rate of a combined test whose parts are not known apart."""
+    if row.get("kind") != "pg" or row.get("prompt_ts") is not None:
+        return None
+    return rate_text(row.get("avg_ts"), row.get("stddev_ts"), True)
+
+
+def _pass(row: Row) -> str | None:
+    return None if row.get("verify_ms") is None else f"{row['verify_ms']:.1f}"
+
+
+def _median(row: Row) -> str | None:
+    """Return the median of the repetitions where it is noticeably another rate than their mean."""
+    mean, median = row.get("avg_ts"), row.get("median_ts")
+    return rate_text(median) if mean and median and abs(median / mean - 1) > NOTICEABLE_SHARE else None
+
+
+def _fake(row: Row) -> str | None:
+    """Return the method of a row that nothing was measured for."""
+    return row["method"] if row.get("method") == "fake" else None
+
+
+ALWAYS: dict[str, Callable[[Row], str | None]] = {"median t/s": _median, "method": _fake}
+"""Columns of every table that are shown only where a row has something for them."""
+
+EXTRAS = {"both t/s": _undivided, "ms a pass": _pass, **ALWAYS}
+"""Columns of the summary that are shown only where a row has something for them."""
+
+
 def _setting(row: Row, name: str) -> Any:
     """Return a setting as it was in effect or, where that could not be read back, as it was asked for."""
-    value = row.get(IN_EFFECT.get(name, name))
+    value = row.get(name)
     return row.get(f"asked_{name}") if value is None else value
 
 

@@ -142,6 +142,17 @@ class Store:
         """
         return self._view("failures", run_uid, limit, "final")
 
+    def row(self, uid: str) -> rows.Row:
+        """Return the row of `results`, else of `failures`, whose job_uid or attempt_uid is `uid` or starts so."""
+        found = [row for view in ("results", "failures") for row in self._rows_of(view, uid)]
+        found = [row for row in found if uid in (row["job_uid"], row["attempt_uid"])] or found
+        if not found:
+            raise StoreError(f"No job or attempt that ended in {self.path} has the uid {uid!r}.")
+        jobs = sorted({row["job_uid"] for row in found})
+        if len(jobs) > 1:
+            raise StoreError(f"Several jobs in {self.path} have a uid that starts with {uid!r}: {', '.join(jobs)}.")
+        return found[0]
+
     def progress(self, run_uid: str | None = None) -> list[rows.Row]:
         """Return how far each run is, or one: its jobs by how they ended, newest first."""
         n_final = func.count(attempt.c.id).filter(attempt.c.status == "measured").label("n_measured")
@@ -174,6 +185,13 @@ class Store:
         values = {"run_uid": run_uid, "limit": limit}
         with self._reading() as connection:
             found = connection.execute(text(query), {k: v for k, v in values.items() if v is not None}).mappings()
+            return [dict(row) for row in found]
+
+    def _rows_of(self, view: str, uid: str) -> list[rows.Row]:
+        own = "substr(job_uid, 1, :size) = :uid OR substr(attempt_uid, 1, :size) = :uid"
+        query = f"SELECT * FROM {view} WHERE {own} ORDER BY test_time DESC, attempt_uid LIMIT 10"  # noqa: S608 - ours
+        with self._reading() as connection:
+            found = connection.execute(text(query), {"uid": uid, "size": len(uid)}).mappings()
             return [dict(row) for row in found]
 
     def _jobs(self, run_uid: str, remaining: bool) -> list[Job]:

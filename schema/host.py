@@ -100,9 +100,11 @@ class Build:
     def build_id(self) -> str:
         """Digest of what was built and how: the same on two machines that were built alike.
 
-        The file's own digest and the devices are left out: paths and names of one machine are in them.
+        The file's own digest and the devices are left out: paths and names of one machine are in them. Of a
+        llama-bench, which may not even know its commit, the file's digest is the best that there is.
         """
-        facts = {key: value for key, value in asdict(self).items() if key not in ("library_sha256", "devices")}
+        left_out = ("devices",) if self.method == "llama-bench" else ("library_sha256", "devices")
+        facts = {key: value for key, value in asdict(self).items() if key not in left_out}
         return digest(["build", 1, facts])[:32]
 
 

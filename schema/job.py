@@ -9,6 +9,9 @@ from schema.settings import Settings
 VERIFY_PASSES = 8
 """Timed passes in one repetition of a `verify` test; between them the tokens are taken back, untimed."""
 
+HUB_FORM = r"[\w-][\w.-]*/[\w-][\w.-]*(@[\w.-]+)?(:[\w.-]+|(/[\w.+-]+)*/[\w.+-]+\.gguf)?"
+"""USER/REPOSITORY, perhaps @REVISION, then :QUANTISATION, /FILE.gguf or nothing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Test:
@@ -65,11 +68,12 @@ class Test:
 class ModelRef:
     """A model as the plan knows it, without having built or read all of it.
 
-    `spec` is an absolute path, or `shape:quantisation` of a synthetic model. `identity` is
-    `sha256:…` of the content, or `synthetic:shape:quantisation:seed:generator`.
+    `spec` is an absolute path, `shape:quantisation` or `like:PATH` of a synthetic model, or
+    `user/repository@revision/file` of one on the Hugging Face hub. `identity` is `sha256:…` of the
+    content, or `synthetic:shape:quantisation:seed:generator`.
     """
 
-    source: Literal["path", "synthetic"]
+    source: Literal["path", "synthetic", "hf"]
     spec: str
     identity: str
 
@@ -125,3 +129,8 @@ class Group:
     def model(self) -> ModelRef:
         """The model that every assignment of the group measures."""
         return self.assignments[0].job.model
+
+    @property
+    def build(self) -> str:
+        """The name of the build that every assignment of the group is measured with."""
+        return self.assignments[0].job.build

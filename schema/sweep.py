@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from schema.host_terms import parse_host_entry
-from schema.job import Test
+from schema.job import HUB_FORM, Test
 from schema.problem import raise_problems, show
 from schema.settings import CACHE_TYPES, LOAD_MODES, NUMA_STRATEGIES, PRIORITIES, SPLIT_MODES, Settings
 from schema.sweep_env import environments
@@ -70,9 +70,9 @@ READERS: dict[str, Callable[[Scalar], int | str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEntry:
-    """A model as asked: an absolute path, or `shape:quantisation` of a synthetic one."""
+    """A model as asked: a path, a synthetic one's `shape:quantisation` or `like:PATH`, one on the hub."""
 
-    source: Literal["path", "synthetic"]
+    source: Literal["path", "synthetic", "hf"]
     spec: str
 
 
@@ -88,6 +88,7 @@ class Sweep:
     tests: tuple[Test, ...]
     params: dict[str, tuple[int | str, ...]] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
+    builds: tuple[str, ...] = ("default",)
     repetitions: int = 5
     timeout_seconds: float = 1800.0
     tags: dict[str, str] = field(default_factory=dict)
@@ -100,7 +101,7 @@ class Sweep:
     @property
     def n_combinations(self) -> int:
         """Number of jobs on one host before anything is skipped."""
-        count = len(self.models) * len(self.tests)
+        count = len(self.models) * len(self.tests) * len(self.builds)
         for setting in fields(Settings):
             count *= len(self.values(setting.name))
         return count
@@ -119,7 +120,6 @@ def parse_sweep(text: str, filename: str, base: Path) -> Sweep:
     root, problems = parse_yaml(text, filename)
     reader = Reader(problems)
     reader.check_keys(root, "", "")
-    _only(reader, root, "builds", "default")
     _only(reader, root, "order", "sequential")
     sweep = Sweep(
         name=reader.one(root.get("name"), lambda scalar: plain_text(scalar, 100)) or Path(filename).stem or "sweep",
@@ -127,6 +127,7 @@ def parse_sweep(text: str, filename: str, base: Path) -> Sweep:
         tests=_tests(reader, root.get("tests")),
         params=_params(reader, root.get("params")) | environments(reader, root.get("env")),
         hosts=reader.list_of(root.get("hosts"), "hosts", _host_entry),
+        builds=reader.list_of(root.get("builds"), "builds", _build_name) or ("default",),
         repetitions=_repetitions(reader, root.get("repeat")),
         timeout_seconds=reader.one(root.get("timeout"), seconds) or 1800.0,
         tags=_tags(reader, root.get("tags")),
@@ -272,20 +273,27 @@ def _model(reader: Reader, item: Node, key: str, base: Path) -> ModelEntry | Non
 
 
 def _model_of(reader: Reader, entry: Entry, key: str, base: Path) -> ModelEntry | None:
-    if entry.key == "hf":
-        reader.fault(entry.line, key, "not in this version; download the file and write `path: FILE.gguf`.")
-        return None
     if not isinstance(entry.value, Scalar):
         reader.fault(entry.line, key, f"{kind(entry.value)} stands where one value belongs; write one entry a model.")
         return None
     if entry.key == "synthetic":
         spec = reader.attempt(entry.value, key, _synthetic)
         return ModelEntry(source="synthetic", spec=spec) if spec else None
+    if entry.key == "hf":
+        spec = reader.attempt(entry.value, key, lambda scalar: formed(scalar, HUB_FORM, "USER/REPOSITORY:Q4_K_M"))
+        return ModelEntry(source="hf", spec=spec) if spec else None
     path = reader.attempt(entry.value, key, lambda scalar: plain_text(scalar, 4096))
-    return ModelEntry(source="path", spec=os.path.normpath(base / os.path.expanduser(path))) if path else None
+    if not path:
+        return None
+    whole = os.path.normpath(base / os.path.expanduser(path))
+    if entry.key == "like":
+        return ModelEntry(source="synthetic", spec=f"like:{whole}")
+    return ModelEntry(source="path", spec=whole)
 
 
-_MODEL_FORMS = "write `path: FILE.gguf` or `synthetic: SHAPE:QUANTISATION`."
+_MODEL_FORMS = (
+    "write `path: FILE.gguf`, `synthetic: SHAPE:QUANTISATION`, `like: FILE.gguf` or `hf: USER/REPOSITORY:QUANTISATION`."
+)
 
 
 def _model_form(item: Node) -> str:
@@ -305,6 +313,10 @@ def _sequences(scalar: Scalar) -> int:
 
 def _tokens_in_a_pair(scalar: Scalar) -> int:
     return int(whole_number(scalar, 1, MAX_TOKENS))
+
+
+def _build_name(scalar: Scalar) -> str:
+    return formed(scalar, r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", "default")
 
 
 def _host_entry(scalar: Scalar) -> str:

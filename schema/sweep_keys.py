@@ -8,7 +8,7 @@ from schema.settings import Settings
 
 LEVELS = {
     "": ("name", "hosts", "models", "tests", "params", "env", "repeat", "builds", "order", "tags", "timeout"),
-    "models": ("path", "synthetic", "hf"),
+    "models": ("path", "synthetic", "like", "hf"),
     "tests": ("n_prompt", "n_gen", "n_depth", "pg", "n_parallel", "verify"),
     "params": (*(field.name for field in fields(Settings) if field.name != "env"), "mmap"),
 }
@@ -67,7 +67,7 @@ _ANSWERS = {
     "output": "results go to the database; choose a format when you read them, with `tokfleet results --format`.",
 }
 
-_LATER = ("rpc", "delay", "keep_token_ns", "across", "like", "fit_target", "fit_min_ctx")
+_LATER = ("rpc", "delay", "keep_token_ns", "across", "fit_target", "fit_min_ctx")
 """Settings of llama-bench and plans of ours that this version does not have."""
 
 _LEVEL_OF = {key: level for level, keys in LEVELS.items() for key in keys}

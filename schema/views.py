@@ -7,6 +7,9 @@ In `results`, `latest` and `failures` a setting's bare name is what was in effec
 be read back (else NULL); `asked_…` is what the sweep said. Names and values are those of llama-bench:
 `flash_attn` is 0 or 1; rates are tokens per second, `…_ns` nanoseconds. `avg_ts` counts the tokens of
 all sequences, `seq_ts` those of one; `verify_ms` is one pass over `n_verify` tokens.
+
+Rows whose `method` is `fake` come from the stand-in that measures nothing: `latest`, which is what to
+compare, leaves them out.
 """
 
 from schema.canonical import digest
@@ -150,6 +153,7 @@ JOIN (
             ORDER BY test_time DESC, attempt_uid DESC
         ) AS age
     FROM results
+    WHERE method IS NULL OR method <> 'fake'
 ) AS ranked ON ranked.uid = results.attempt_uid
 WHERE ranked.age = 1"""
 

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parent
-
 
 @pytest.fixture(autouse=True, scope="session")
 def heed_ctrl_c() -> None:
@@ -15,9 +13,9 @@ def heed_ctrl_c() -> None:
 
 @pytest.fixture(scope="session")
 def standin_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return an `interpreter` that runs `tests/standin_worker.py` whatever module it is asked for."""
+    """Return an `interpreter` that runs `worker.standin` whatever module it is asked for."""
     script = tmp_path_factory.mktemp("standin") / "python"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{TESTS / "standin_worker.py"}" "$@"\n')
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m worker.standin "$@"\n')
     script.chmod(0o755)
     return str(script)
 

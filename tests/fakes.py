@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from worker.measure import Batches, EngineError, Entry
+from worker.seam import Batches, EngineError, Entry
 
 
 class FakeClock:

@@ -20,7 +20,7 @@ def python_that(tmp_path: Path, body: str) -> str:
 
 def test_the_stand_in_is_named_as_such(standin_python: str, tmp_path: Path) -> None:
     build = find_build(standin_python, tmp_path)
-    assert (build.binding, build.method) == ("stand-in", "stand-in")
+    assert (build.binding, build.method) == ("stand-in", "fake")
     assert build.library_sha256 is not None
 
 
@@ -45,7 +45,7 @@ def test_a_kept_answer_that_is_damaged_is_asked_for_again(standin_python: str, t
 
 
 def test_a_home_that_cannot_be_written_costs_only_the_memory(standin_python: str) -> None:
-    assert find_build(standin_python, Path(os.devnull)).method == "stand-in"
+    assert find_build(standin_python, Path(os.devnull)).method == "fake"
 
 
 def test_a_python_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -3,27 +3,18 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from worker.child import Child, Deadline, Exit
+from tests.supervised import python_that
+from worker import child as module
+from worker import orphans
+from worker.child import Child, Deadline
+from worker.exit import Exit
 from worker.variables import child_environment
-
-
-def python_that(tmp_path: Path, body: str) -> str:
-    """Return an `interpreter` that runs `body`, with `events` open for writing."""
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import json, os, signal, sys, time\n"
-        "events = os.fdopen(int(sys.argv[sys.argv.index('--events') + 1]), 'w')\n"
-        "def tell(**event):\n    print(json.dumps(event), file=events, flush=True)\n" + body
-    )
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n')
-    python.chmod(0o755)
-    return str(python)
 
 
 def run(python: str, timeout: float = 30.0) -> tuple[list[dict[str, Any]], Exit]:
@@ -51,10 +42,14 @@ def test_the_process_waits_for_an_answer_after_an_event(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "kind", "words"),
     [
-        ("os.abort()", "abort", "aborted (SIGABRT)"),
+        ("os.abort()", "abort", "aborted by llama.cpp (SIGABRT)"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "signal", "killed by SIGSEGV"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "signal", "killed by SIGKILL"),
-        ("os.kill(os.getpid(), signal.SIGILL)", "signal", "killed by SIGILL"),
+        (
+            "os.kill(os.getpid(), signal.SIGILL)",
+            "signal",
+            "killed by SIGILL, an illegal instruction: its llama.cpp was built for",
+        ),
         ("sys.exit(7)", "exit", "exit code 7"),
         ("events.write('not json\\n'); events.flush(); time.sleep(60)", "garbage", "not an event: not json"),
         ("events.write('[1]\\n'); events.flush(); time.sleep(60)", "garbage", "not an event: [1]"),
@@ -87,6 +82,131 @@ def test_a_flood_of_log_lines_is_read_but_only_the_last_are_kept(tmp_path: Path)
     assert len(end.log_tail) == 40
     assert end.log_tail[-2] == "line 199999"
     assert len(end.log_tail[-1]) == 500
+
+
+def test_eight_mebibytes_on_both_streams_take_little_memory_and_the_last_lines_are_kept(tmp_path: Path) -> None:
+    body = (
+        "for stream in (sys.stdout.buffer, sys.stderr.buffer):\n"
+        "    stream.write(b'x' * (4 << 20) + b'\\n' + b'a line of the flood\\n' * 200_000)\n"
+        "    stream.flush()\n"
+        "sys.stderr.write('no end of line')\nsys.stderr.flush()\nos.abort()\n"
+    )
+    python = python_that(tmp_path, body)
+    tracemalloc.start()
+    try:
+        _, end = run(python)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert end.kind == "abort"
+    assert end.log_tail[-2:] == ("a line of the flood", "no end of line")
+    assert peak < 2 << 20
+
+
+def test_a_log_that_is_not_utf8_is_kept_as_far_as_it_can_be_read(tmp_path: Path) -> None:
+    _, end = run(python_that(tmp_path, "os.write(2, b'caf\\xe9 \\xff\\n')\n"))
+    assert end.log_tail == ("caf\ufffd \ufffd",)
+
+
+def test_a_process_that_writes_without_end_is_ended_at_the_deadline(tmp_path: Path) -> None:
+    _, end = run(python_that(tmp_path, "while True: print('x' * 1000)\n"), timeout=1.0)
+    assert end.kind == "timeout"
+
+
+def test_an_event_that_never_ends_is_no_event_and_takes_no_more_than_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "EVENT_BYTES", 1 << 16)
+    body = "events.write('[' * (8 << 20) + '\\n')\nevents.flush()\ntime.sleep(60)\n"
+    _, end = run(python_that(tmp_path, body))
+    assert end.kind == "garbage"
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_number_that_is_not_finite_makes_no_event(tmp_path: Path, number: str) -> None:
+    body = f'events.write(\'{{"event": "a", "n": {number}}}\\n\')\nevents.flush()\ntime.sleep(60)\n'
+    events, end = run(python_that(tmp_path, body))
+    assert (events, end.kind) == ([], "garbage")
+
+
+def test_a_process_that_does_not_read_what_it_is_told_keeps_nobody_waiting(tmp_path: Path) -> None:
+    with Child(python_that(tmp_path, "time.sleep(3600)\n"), {"much": "x" * (1 << 20)}) as child:
+        assert list(child.events(Deadline(1.0))) == []
+        assert child.exit().kind == "timeout"
+
+
+def test_a_death_in_the_middle_of_an_event_is_a_death_and_no_garbage(tmp_path: Path) -> None:
+    _, end = run(python_that(tmp_path, "events.write('{\"event\": ')\nevents.flush()\nos.abort()\n"))
+    assert end.kind == "abort"
+
+
+def test_a_long_request_arrives_whole_though_it_is_read_late(tmp_path: Path) -> None:
+    body = "time.sleep(0.5)\ntell(event='a', n=len(json.loads(sys.stdin.readline())['much']))\n"
+    with Child(python_that(tmp_path, body), {"much": "x" * (1 << 20)}) as child:
+        assert list(child.events(Deadline(30))) == [{"event": "a", "n": 1 << 20}]
+
+
+def test_what_a_process_leaves_behind_is_ended_and_not_waited_for(tmp_path: Path) -> None:
+    body = (
+        "if os.fork() == 0:\n    os.setsid()\n    tell(event='pid', pid=os.getpid())\n    time.sleep(600)\n"
+        "time.sleep(0.5)\n"
+    )
+    events, end = run(python_that(tmp_path, body), timeout=600)
+    assert end.kind == "no_result"
+    assert not _lives(events[0]["pid"])
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def test_without_notice_of_a_death_it_is_found_out_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_death_of", lambda _: None)
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.05)
+    body = "if os.fork() == 0:\n    time.sleep(600)\ntell(event='a')\nos._exit(7)\n"
+    events, end = run(python_that(tmp_path, body), timeout=600)
+    assert len(events) == 1
+    assert (end.kind, end.returncode) == ("exit", 7)
+
+
+def test_without_proc_the_process_group_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orphans, "PROC", tmp_path / "nowhere")
+    body = "tell(event='pid', pid=os.fork() or os.getpid())\ntime.sleep(600)\n"
+    events, end = run(python_that(tmp_path, body), timeout=1.0)
+    assert end.kind == "timeout"
+    assert not any(_lives(event["pid"]) for event in events)
+
+
+def test_a_process_that_nothing_ends_is_left_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GRACE_SECONDS", 0.2)
+    with monkeypatch.context() as patched, Child(python_that(tmp_path, "time.sleep(600)\n"), {}) as child:
+        patched.setattr(orphans, "end_all", lambda *_: None)
+        assert list(child.events(Deadline(0.2))) == []
+        end = child.exit()
+        child.process.kill()
+        child.process.wait()
+    assert end.kind == "timeout"
+    assert "even SIGKILL did not end it" in end.describe(0.2)
+
+
+def test_time_in_which_it_waits_for_us_is_not_its_own(tmp_path: Path) -> None:
+    body = "sys.stdin.readline()\nfor name in 'ab':\n    tell(event=name)\n    sys.stdin.readline()\n"
+    deadline = Deadline(30)
+    with Child(python_that(tmp_path, body), {}) as child:
+        events = child.events(deadline)
+        assert next(events)["event"] == "a"
+        begun = time.monotonic()
+        deadline.restart(30)
+        time.sleep(0.5)
+        child.go_on()
+        assert next(events)["event"] == "b"
+        assert deadline.seconds_left() + time.monotonic() - begun > 30.4
+        child.go_on()
 
 
 def test_leaving_the_block_early_ends_the_process(tmp_path: Path) -> None:

@@ -189,11 +189,11 @@ def test_version_is_that_of_the_installed_package(monkeypatch: pytest.MonkeyPatc
     assert cli.version() == "1.2.3"
 
 
-def test_llama_bench_habits_are_explained_and_become_a_sweep_file(capsys: Any) -> None:
+def test_llama_bench_habits_are_explained_and_become_the_line_that_does_it(capsys: Any) -> None:
     assert main(["run", "-m", "tiny.gguf", "-p", "512,1024", "-ngl", "99"]) == 2
     out, err = capsys.readouterr()
-    assert "-ngl is params.n_gpu_layers" in err
-    assert "tests: {n_prompt: [512, 1024], n_gen: [128]}" in out
+    assert "`tokfleet bench` takes as they are" in err
+    assert out == "tokfleet bench -m tiny.gguf -p 512,1024 -ngl 99\n"
 
 
 @pytest.mark.parametrize("line", ["-p 0 -n 0", "-p -512", "-p 99999999999999999999", "-r 0"])

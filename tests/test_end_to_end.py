@@ -67,11 +67,12 @@ def test_running_the_same_file_again_is_a_new_run_and_resume_of_a_whole_one_does
     assert command.run("resume").returncode == 0
     assert command.rows("select count(*) n, count(distinct run_uid) runs from results") == [{"n": 8, "runs": 2}]
     assert command.rows("select count(*) n from attempt") == [{"n": 8}]
-    assert command.rows("select count(*) n from latest") == [{"n": 4}]
+    assert command.rows("select distinct method from results") == [{"method": "fake"}]
+    assert command.rows("select count(*) n from latest") == [{"n": 0}]
 
 
 def test_a_job_that_aborts_is_a_failed_row_and_the_rest_is_measured(command: Command) -> None:
-    end = command.run("run", sweep_of(command), STANDIN_FAULT="abort@decode#6")
+    end = command.run("run", sweep_of(command), TOKFLEET_FAULT="abort@decode#6")
     assert end.returncode == 3, end.stderr
     (failure,) = command.rows("select test, stage, signal, message, log_tail from failures")
     assert (failure["test"], failure["stage"], failure["signal"]) == ("tg6", "decode", "SIGABRT")
@@ -81,13 +82,13 @@ def test_a_job_that_aborts_is_a_failed_row_and_the_rest_is_measured(command: Com
 
 
 def test_everything_failing_ends_with_one(command: Command) -> None:
-    end = command.run("run", sweep_of(command), STANDIN_FAULT="exit0@load")
+    end = command.run("run", sweep_of(command), TOKFLEET_FAULT="exit0@load")
     assert end.returncode == 1
     assert command.rows("select count(*) n from failures") == [{"n": 4}]
 
 
 def test_ctrl_c_keeps_what_was_measured_and_resume_does_only_what_is_missing(command: Command) -> None:
-    running = command.start("run", sweep_of(command), STANDIN_FAULT="hang@decode")
+    running = command.start("run", sweep_of(command), TOKFLEET_FAULT="hang@decode")
     wait_for(lambda: count(command, "results") == 2)
     os.killpg(running.pid, signal.SIGINT)
     out, err = running.communicate(timeout=60)
@@ -105,7 +106,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_does_only_what_is_missing(com
 
 
 def test_the_measuring_process_descends_from_a_ray_worker_and_dies_with_the_raylet(command: Command) -> None:
-    running = command.start("run", sweep_of(command), STANDIN_FAULT="hang@prefill")
+    running = command.start("run", sweep_of(command), TOKFLEET_FAULT="hang@prefill")
     wait_for(lambda: _measuring(command))
     (child,) = _measuring(command)
     names = [" ".join(parent.cmdline()) for parent in child.parents()]
@@ -124,7 +125,7 @@ def _measuring(command: Command) -> list[psutil.Process]:
     found = []
     for process in processes_of(command.home):
         try:
-            if "standin_worker.py" in " ".join(process.cmdline()) and "--events" in process.cmdline():
+            if "worker.standin" in " ".join(process.cmdline()) and "--events" in process.cmdline():
                 found.append(process)
         except psutil.Error:
             continue
@@ -146,7 +147,7 @@ def test_killed_and_interrupted_at_twenty_random_instants_nothing_is_lost_or_dou
     log = command.home.parent / "acknowledged"
     log.touch()
     rng = random.Random(20)
-    slow = {"STANDIN_LOG": str(log), "STANDIN_TOKEN_SECONDS": "0.004"}
+    slow = {"TOKFLEET_STANDIN_LOG": str(log), "TOKFLEET_STANDIN_TOKEN_SECONDS": "0.004"}
     for kill in range(N_KILLS):
         started = bool(count(command, "job"))
         running = command.start(*(("resume",) if started else ("run", sweep_of(command))), **slow)
@@ -157,7 +158,7 @@ def test_killed_and_interrupted_at_twenty_random_instants_nothing_is_lost_or_dou
         assert "Traceback" not in err, err
         # A raylet whose driver is killed while it starts gives up after 60 seconds without its head.
         wait_for(lambda: not processes_of(command.home), seconds=180)
-    end = command.run("resume", STANDIN_LOG=str(log), timeout=600)
+    end = command.run("resume", TOKFLEET_STANDIN_LOG=str(log), timeout=600)
     assert end.returncode == 0, end.stderr
     _nothing_lost_or_doubled(command, log)
 

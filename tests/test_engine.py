@@ -1,6 +1,8 @@
 """The real llama.cpp on the real 270M Gemma, in real measuring processes."""
 
 import json
+import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -20,7 +22,11 @@ DEFAULTS = Settings(n_threads=1)  # one thread never waits for another, however 
 
 
 def measure(
-    path: Path, *jobs: tuple[Test, Settings], repetitions: int = 2, seed: int = 0
+    path: Path,
+    *jobs: tuple[Test, Settings],
+    repetitions: int = 2,
+    seed: int = 0,
+    path_first: Path | None = None,
 ) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:
     """Return for each job its `attempt_end` and its samples, all measured in one process."""
     model = ModelRef(source="path", spec=str(path), identity="sha256:unused")
@@ -43,12 +49,15 @@ def measure(
         "spec": {"path": str(path), "n_threads": {"physical": 1, "all": 2}},
         "assignments": [asdict(a) for a in assignments],
     }
+    environment = child_environment()
+    if path_first is not None:
+        environment["PYTHONPATH"] = f"{path_first}:{environment['PYTHONPATH']}"
     answer = subprocess.run(
         [sys.executable, "-m", "worker", "--no-wait"],
         input=json.dumps(request) + "\n",
         capture_output=True,
         text=True,
-        env=child_environment(),
+        env=environment,
         check=True,
     )
     events = [json.loads(line) for line in answer.stdout.splitlines()]
@@ -271,3 +280,22 @@ def test_the_tokenizer_and_the_first_token_have_figures_of_their_own(gemma: Path
     assert end["tokenize_ts"] > 10_000
     middle = statistics.median(sample["prompt_ns"] for sample in samples)
     assert middle < end["first_token_ns"] < 2 * statistics.median(sample["elapsed_ns"] for sample in samples)
+
+
+@pytest.mark.parametrize("lost", ["n_ubatch", "n_rs_seq", "n_threads", "split_mode", "load_mode"])
+def test_a_binding_that_is_not_its_librarys_own_is_refused_and_never_measured(
+    gemma: Path, tmp_path: Path, lost: str
+) -> None:
+    """The real binding with one field of a structure gone: every later value lands in the field before its own."""
+    import llama_cpp
+
+    own = Path(llama_cpp.__file__).parent
+    shutil.copytree(own, tmp_path / "llama_cpp", ignore=shutil.ignore_patterns("lib", "__pycache__"))
+    (tmp_path / "llama_cpp" / "lib").symlink_to(own / "lib")
+    binding = tmp_path / "llama_cpp" / "llama_cpp.py"
+    text, n_removed = re.subn(rf'^ +\("{lost}", ctypes\.\w+\),\n', "", binding.read_text(), flags=re.MULTILINE)
+    assert n_removed == 1
+    binding.write_text(text)
+    (end,), (samples,) = measure(gemma, (Test(n_prompt=8, n_gen=0), DEFAULTS), path_first=tmp_path)
+    assert "do not belong together" in end["error"]
+    assert samples == []

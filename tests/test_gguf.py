@@ -106,6 +106,16 @@ def test_the_published_gemma_is_read_without_its_tokenizer(gemma: Path) -> None:
         (struct.pack("<Q", 1000) + b'{"a": {}}', "a safetensors file"),
         (b"tjgg" + bytes(30), "from before GGUF"),
         (bytes(5000), "filled with zeros"),
+        (b"\n  version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer"),
+        (b"<Error><Code>AccessDenied</Code></Error>", "a web page"),
+        (b"<!-- moved --><html>", "a web page"),
+        (b'[\n {"error": 404}]', "a JSON text"),
+        (b"Entry not found", "a text that begins with 'Entry not found'. Download the model again"),
+        (b"Access to model x/y is restricted.\n" * 40, "a text that begins with 'Access to model"),
+        (b"ggml" + bytes(30), "from before GGUF"),
+        (b"fmgg" + bytes(30), "from before GGUF"),
+        (b"algg" + bytes(30), "a LoRA adapter from before GGUF"),
+        (bytes(257) + b"ustar\x0000" + bytes(300), "a tar archive"),
         (b"\x1b[31mred" + bytes(9), "something that starts with 1b 5b 33"),
         (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "version 1 of GGUF"),
         (b"GGUF" + struct.pack("<IQQ", 9, 0, 0), "version 9 of GGUF"),
@@ -135,8 +145,15 @@ def test_a_file_that_is_something_else_is_called_what_it_is(tmp_path: Path, cont
         (start(0, 1) + string_entry("", ""), "a metadata key is empty"),
         (start(0, 1) + text("a") + struct.pack("<IQ", 77, 0), "'a' has the unknown value type 77"),
         (start(0, 1) + list_entry("a", 77, 1, bytes(8)), "'a' has the unknown element type 77"),
-        (start(0, 1) + text("general.alignment") + struct.pack("<II", U32, 0), "general.alignment is 0, not a power"),
-        (start(1, 0) + tensor_row("w", (256,), 999, 0), "tensor 'w' has the type 999, which this version does not"),
+        (start(0, 1) + text("general.alignment") + struct.pack("<II", U32, 0), "general.alignment is '0', not a power"),
+        (start(1, 0) + tensor_row("w", (256,), 999, 0), "tensor 'w' has the unknown type 999. Use a newer"),
+        (
+            start(1, 0) + tensor_row("w", (32,), 31, 0),
+            "tensor 'w' has the type Q4_0_4_4, which llama.cpp no longer loads",
+        ),
+        (start(2, 0) + tensor_row("w", (1,), 0, 0) * 2, "the tensor 'w' stands there twice"),
+        (start(0, 1) + text("general.alignment") + struct.pack("<II", U32, 1 << 30), "is 1073741824, more than any"),
+        (start(0, 1) + text("k" * 300) + struct.pack("<IQ", 77, 0), "the metadata key 'kkkkkkkkk"),
         (start(1, 0) + tensor_row("w", (100,), 12, 0), "tensor 'w' of type Q4_K has the impossible shape (100,)"),
         (start(1, 0) + tensor_row("w", (0, 4), 0, 0), "the impossible shape (0, 4)"),
         (start(1, 0) + tensor_row("w", (1, 1, 1, 1, 1), 0, 0), "tensor 'w' has 5 dimensions"),
@@ -174,6 +191,43 @@ def test_a_file_cut_in_its_data_says_exactly_what_it_needs(tmp_path: Path) -> No
 def test_a_tensor_past_the_end_of_the_file_is_named(tmp_path: Path) -> None:
     content = start(1, 0) + tensor_row("token_embd.weight", (32, 3), 8, 524_288_000) + bytes(200)
     assert "needs 524288198 (for tensor 'token_embd.weight')" in message(tmp_path, content)
+
+
+def test_a_header_without_its_data_is_read_where_that_is_enough_and_called_one_where_it_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(good_file()[:-256])
+    assert f"FILE holds a header only, without weights: the file is {len(good_file()) - 256} bytes, needs " in message(
+        tmp_path, good_file()[:-256]
+    )
+    assert read_header(path, whole=False).tensors[1].name == "output_norm.weight"
+
+
+def test_reading_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("worker.bounded_file.READ_SECONDS", -1.0)
+    assert "reading its header takes more than" in message(tmp_path, good_file())
+    assert "reading its header takes more than" in message(
+        tmp_path, start(0, 1) + list_entry("a", STRING, 5000, bytes(8 * 5000))
+    )
+
+
+def test_what_is_kept_is_little_in_sum(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    texts = b"".join(string_entry(f"text{number}", "x" * 500_000) for number in range(25))
+    lists = b"".join(list_entry(f"list{number}", 0, 1000, bytes(1000)) for number in range(200))
+    path.write_bytes(start(0, 225) + texts + lists)
+    kept = read_header(path).metadata
+    assert sum(isinstance(value, str) for value in kept.values()) == 16
+    assert sum(isinstance(value, tuple) for value in kept.values()) == 99
+    assert (kept["text24"], kept["list199"]) == (Skipped("string", 1), Skipped("u8", 1000))
+
+
+def test_where_each_key_stands_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(good_file())
+    spans = read_header(path).spans
+    assert list(spans) == list(read_header(path).metadata)
+    first, last = spans["general.architecture"][0], spans["tokenizer.ggml.add_bos_token"][1]
+    assert (first, good_file()[last - 1]) == (24, 1)
 
 
 def test_short_lists_are_kept_and_long_values_only_counted(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ import pytest
 from schema.job import VERIFY_PASSES, Test
 from schema.record import Sample
 from tests.fakes import FakeClock, FakeEngine
-from worker.measure import EngineError, Filled, Measured, measure, random_tokens
+from worker.measure import Measured, measure
+from worker.prepared import Filled, random_tokens
 from worker.run import latency
+from worker.seam import EngineError
 
 
 def run(
@@ -165,11 +167,24 @@ def test_the_warm_up_ends_after_three_passes_when_they_do_not_agree() -> None:
     assert found.warmup_passes == 3
 
 
-def test_a_slow_models_warm_up_is_cut_after_five_seconds() -> None:
-    engine = FakeEngine(FakeClock(), gen_ns=2_000_000_000)
+def test_a_slow_models_warm_up_is_cut_after_a_second() -> None:
+    engine = FakeEngine(FakeClock(), gen_ns=400_000_000)
     _, _, found = run(engine, Test(n_prompt=0, n_gen=128), repetitions=1)
     assert found.warmup_passes == 1
-    assert found.warmup_seconds == pytest.approx(6.0)
+    assert found.warmup_seconds == pytest.approx(1.2)
+
+
+def test_a_warm_up_decodes_a_few_tokens_because_all_are_alike() -> None:
+    engine = FakeEngine(FakeClock(), gen_ns=1_000_000)
+    _, _, found = run(engine, Test(n_prompt=0, n_gen=128), repetitions=1)
+    assert found.warmup_passes == 2
+    assert found.warmup_seconds == pytest.approx(0.016)
+
+
+def test_a_long_prompt_is_its_own_warm_up_once() -> None:
+    engine = FakeEngine(FakeClock(), prompt_ns=20_000_000)
+    _, _, found = run(engine, Test(n_prompt=64, n_gen=0), repetitions=1)
+    assert found.warmup_passes == 1
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

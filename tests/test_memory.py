@@ -52,7 +52,7 @@ def _cgroup() -> tuple[Path | None, str]:
 
 
 def test_a_child_that_holds_97_percent_of_memory_is_not_killed_by_ray(command: Command) -> None:
-    end = command.run("run", str(command.home.parent / "sweep.yaml"), STANDIN_FAULT="hold@decode")
+    end = command.run("run", str(command.home.parent / "sweep.yaml"), TOKFLEET_FAULT="hold@decode")
     assert end.returncode == 0, end.stderr
     assert command.rows("select count(*) n from results") == [{"n": 2}]
     assert command.rows("select count(*) n from failures") == [{"n": 0}]
@@ -60,7 +60,7 @@ def test_a_child_that_holds_97_percent_of_memory_is_not_killed_by_ray(command: C
 
 def test_a_real_lack_of_memory_ends_as_failed_oom_and_the_rest_goes_on(command: Command, small_cgroup: str) -> None:
     sweep = str(command.home.parent / "sweep.yaml")
-    end = command.run("run", sweep, STANDIN_FAULT="eat@decode#4", STANDIN_CGROUP=small_cgroup)
+    end = command.run("run", sweep, TOKFLEET_FAULT="eat@decode#4", TOKFLEET_STANDIN_CGROUP=small_cgroup)
     assert end.returncode == 3, end.stderr
     (failure,) = command.rows("select test, stage, failure_kind, signal, message from failures")
     assert (failure["test"], failure["stage"], failure["failure_kind"]) == ("tg4", "decode", "oom")

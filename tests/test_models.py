@@ -9,6 +9,7 @@ import pytest
 
 from schema.errors import HostError, ModelError
 from schema.job import ModelRef
+from tests.test_synthetic import LOAD, llama
 from worker import models, synthetic
 from worker.digests import cached_sha256, content_sha256, remember
 from worker.ggml import BY_NAME
@@ -91,9 +92,22 @@ def test_a_missing_directory_is_named_and_not_the_file_in_it(tmp_path: Path) -> 
         models.reference("path", "modles/deep/tiny.gguf", tmp_path)
 
 
-def test_a_directory_is_no_model_and_the_models_in_it_are_named(tiny: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"is no file but a directory, with tiny.gguf in it. Name a GGUF file"):
-        models.reference("path", ".", tmp_path)
+def test_a_directory_with_one_model_stands_for_it(tiny: Path, tmp_path: Path) -> None:
+    assert models.reference("path", ".", tmp_path) == models.reference("path", "tiny.gguf", tmp_path)
+
+
+def test_a_link_to_a_file_that_is_gone_is_called_one(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").symlink_to("blobs/cafe")
+    with pytest.raises(ModelError, match=r"model.gguf is a link to blobs/cafe, which is not there. Download the file"):
+        models.reference("path", "model.gguf", tmp_path)
+
+
+def test_a_link_is_the_file_that_it_leads_to(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "other.gguf").symlink_to(tiny)
+    linked = models.reference("path", "links", tmp_path)
+    assert linked.spec == str(tmp_path / "links" / "other.gguf")
+    assert linked.identity == models.reference("path", "tiny.gguf", tmp_path).identity
 
 
 def test_a_path_that_no_system_can_have_is_a_model_error(tmp_path: Path) -> None:
@@ -253,12 +267,20 @@ def test_a_tied_embedding_is_read_whole_and_a_separate_one_by_the_row(tmp_path: 
 def test_only_the_experts_in_use_are_read(tmp_path: Path) -> None:
     entries: list[Entry] = [
         ("general.architecture", "string", "qwen3moe"),
+        *needed("qwen3moe"),
         ("qwen3moe.expert_count", "u32", 8),
         ("qwen3moe.expert_used_count", "u32", 2),
     ]
     tensors = [("blk.0.ffn_up_exps.weight", (32, 10, 8), "Q8_0"), ("output.weight", (32, 5), "Q8_0")]
     path = gguf(tmp_path / "moe.gguf", entries, tensors)
-    assert models.describe(models.reference("path", str(path), tmp_path)).bytes_per_token == 34 * 10 * 2 + 34 * 5
+    moe = models.describe(models.reference("path", str(path), tmp_path))
+    assert moe.bytes_per_token == 34 * 10 * 2 + 34 * 5
+    assert (moe.n_params, moe.n_params_active) == (32 * 10 * 8 + 32 * 5, 32 * 10 * 2 + 32 * 5)
+
+
+def needed(architecture: str) -> list[Entry]:
+    """Return the keys without which llama.cpp loads no model."""
+    return [(f"{architecture}.{key}", "u32", 4) for key in ("context_length", "embedding_length", "block_count")]
 
 
 def test_the_kv_cache_is_as_large_as_llama_cpp_makes_it(tmp_path: Path) -> None:
@@ -270,6 +292,15 @@ def test_the_kv_cache_is_as_large_as_llama_cpp_makes_it(tmp_path: Path) -> None:
     assert phi.kv_bytes(256, "f16", "f16") == 96 << 20  # its window is not in use in llama.cpp
 
 
+def test_a_cache_type_whose_blocks_do_not_fit_the_heads_leaves_the_size_open(tmp_path: Path) -> None:
+    entries: list[Entry] = [("general.architecture", "string", "llama"), *needed("llama")]
+    entries.append(("llama.attention.head_count", "u32", 2))
+    path = gguf(tmp_path / "narrow.gguf", entries, [("token_embd.weight", (32, 4), "F16")])
+    narrow = models.describe(models.reference("path", str(path), tmp_path))
+    assert narrow.kv_bytes(256, "f16", "f16") == 4 * 256 * 2 * (4 * 2)
+    assert narrow.kv_bytes(256, "f16", "q8_0") is None
+
+
 def test_layers_with_a_window_keep_the_window_and_one_micro_batch(tmp_path: Path) -> None:
     gemma = models.describe(models.reference("synthetic", "gemma-3-270m", tmp_path))
     per_cell = 256 * 2 * 2
@@ -278,11 +309,16 @@ def test_layers_with_a_window_keep_the_window_and_one_micro_batch(tmp_path: Path
     assert gemma.kv_bytes(32768, "f16", "f16", n_ubatch=2048) == (3 * 32768 + 15 * 2560) * per_cell
 
 
-def test_missing_and_mistyped_keys_leave_facts_open(tmp_path: Path) -> None:
-    entries: list[Entry] = [("general.architecture", "string", "mystery"), ("mystery.context_length", "string", "x")]
+def test_keys_that_are_no_use_leave_facts_open(tmp_path: Path) -> None:
+    entries: list[Entry] = [
+        ("general.architecture", "string", "llama"),
+        *needed("llama"),
+        ("llama.attention.head_count", "string", "x"),
+        ("llama.attention.key_length", "i32", -8),
+    ]
     path = gguf(tmp_path / "odd.gguf", entries, [("token_embd.weight", (32, 4), "F16")])
     odd = models.describe(models.reference("path", str(path), tmp_path))
-    assert (odd.architecture, odd.n_layer, odd.n_ctx_train, odd.n_params) == ("mystery", None, None, 128)
+    assert (odd.architecture, odd.n_layer, odd.n_ctx_train, odd.n_params) == ("llama", 4, 4, 128)
     assert odd.kv_bytes(256, "f16", "f16") is None
 
 
@@ -297,6 +333,95 @@ def test_a_gguf_that_is_no_language_model_is_called_what_it_is(tmp_path: Path, k
 
 
 def test_a_vocabulary_alone_cannot_be_run(tmp_path: Path) -> None:
-    path = gguf(tmp_path / "vocab.gguf", [("general.architecture", "string", "llama")], [])
+    path = gguf(tmp_path / "vocab.gguf", [("general.architecture", "string", "llama"), *needed("llama")], [])
     with pytest.raises(ModelError, match="holds a vocabulary only, there is nothing to run"):
         models.describe(models.reference("path", str(path), tmp_path))
+
+
+def part(path: Path, number: int, count: int, names: list[str]) -> Path:
+    """Write one part of a split set, as llama-gguf-split does: the metadata of the model stand in the first only."""
+    entries: list[Entry] = [
+        ("split.no", "u16", number),
+        ("split.count", "u16", count),
+        ("split.tensors.count", "i32", 3),
+    ]
+    if number == 0:
+        entries += [("general.architecture", "string", "llama"), *needed("llama")]
+    return gguf(path, entries, [(name, (32, 4), "F32") for name in names])
+
+
+def split_set(directory: Path) -> list[Path]:
+    directory.mkdir(exist_ok=True)
+    tensors = [["token_embd.weight"], ["blk.0.attn_q.weight"], ["output_norm.weight"]]
+    return [part(directory / f"demo-0000{n + 1}-of-00003.gguf", n, 3, names) for n, names in enumerate(tensors)]
+
+
+def test_any_part_stands_for_the_whole_set_and_its_identity_is_that_of_all_parts(
+    tmp_path: Path, tokfleet_home: Path
+) -> None:
+    parts = split_set(tmp_path / "set")
+    ref = models.reference("path", "set/demo-00002-of-00003.gguf", tmp_path)
+    assert ref.spec == str(parts[0])
+    for spec in ("set", "set/demo-00001-of-00003.gguf", "set/demo-00003-of-00003.gguf"):
+        assert models.reference("path", spec, tmp_path) == ref
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in parts]
+    assert ref.identity == f"sha256:{hashlib.sha256(chr(10).join(digests).encode()).hexdigest()}"
+    assert models.describe(ref).n_params == 3 * 128
+    shares: list[float] = []
+    found = models.resolve(ref, tokfleet_home, lambda what, share: shares.append(share))
+    assert (found.path, f"sha256:{found.sha256}") == (parts[0], ref.identity)
+    assert found.file_bytes == sum(path.stat().st_size for path in parts)
+    data = bytearray(parts[2].read_bytes())
+    data[-1] ^= 1
+    touch(parts[2], bytes(data))
+    with pytest.raises(ModelError, match="changed since the plan was made"):
+        models.resolve(ref, tokfleet_home, silent)
+
+
+def test_a_huge_set_is_known_by_the_ends_of_its_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    split_set(tmp_path / "set")
+    monkeypatch.setattr(models, "HASHED_AT_ONCE_BYTES", 1000)
+    ref = models.reference("path", "set", tmp_path)
+    assert ref.identity.startswith("quick:")
+    models.resolve(ref, tmp_path / "home", silent)
+
+
+def test_a_missing_part_is_named_before_anything_runs(tmp_path: Path) -> None:
+    split_set(tmp_path / "set")[1].unlink()
+    for spec in ("set", "set/demo-00001-of-00003.gguf", "set/demo-00003-of-00003.gguf"):
+        with pytest.raises(ModelError, match=r"one of 3 parts, of which demo-00002-of-00003.gguf is missing in .*/set"):
+            models.reference("path", spec, tmp_path)
+
+
+def test_a_model_like_a_file_is_built_under_the_identity_of_its_header(tiny: Path, tmp_path: Path) -> None:
+    ref = models.reference("synthetic", "like:tiny.gguf", tmp_path)
+    assert ref.spec == f"like:{tiny}"
+    assert ref.identity.startswith("synthetic:like:")
+    found = models.resolve(ref, tmp_path / "home", silent)
+    assert found.synthetic
+    assert models.describe(ref) == models.describe(models.reference("path", str(tiny), tmp_path))
+    assert models.resolve(ref, tmp_path / "home", silent) == found
+    with pytest.raises(ModelError, match="The plan wants"):
+        models.resolve(ModelRef(source="synthetic", spec=ref.spec, identity=ref.identity + "9"), tmp_path, silent)
+
+
+@pytest.mark.model
+def test_llama_cpp_loads_a_split_set_from_the_part_that_is_named_to_it(
+    tiny: Path, tmp_path: Path, tokfleet_home: Path
+) -> None:
+    model = synthetic.parse("test-tiny")
+    whole, data = synthetic.header(model), tiny.read_bytes()
+    (tmp_path / "set").mkdir()
+    for number, tensors in enumerate((whole.tensors[:5], whole.tensors[5:])):
+        placed = lay_out((tensor.name, tensor.shape, tensor.type) for tensor in tensors)
+        count: Entry = ("split.tensors.count", "i32", len(whole.tensors))
+        entries: list[Entry] = [("split.no", "u16", number), ("split.count", "u16", 2), count]
+        with (tmp_path / "set" / f"tiny-0000{number + 1}-of-00002.gguf").open("wb") as file:
+            file.write(header_bytes([*(synthetic.metadata(model) if number == 0 else []), *entries], placed))
+            for tensor in tensors:
+                start = whole.data_offset + tensor.offset
+                file.write(data[start : start + -(-tensor.n_bytes // 32) * 32])
+    ref = models.reference("path", "set/tiny-00002-of-00002.gguf", tmp_path)
+    assert models.describe(ref) == models.describe(models.reference("path", str(tiny), tmp_path))
+    n_params = llama(LOAD, models.resolve(ref, tokfleet_home, silent).path)
+    assert int(n_params) == 2_622_720

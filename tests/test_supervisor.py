@@ -1,5 +1,4 @@
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,60 +10,24 @@ from typing import Any
 
 import pytest
 
-from schema.canonical import decode
 from schema.host import Build, Fingerprint
-from schema.job import Assignment, Group, Job, ModelRef, Test
+from schema.job import Group, ModelRef
 from schema.record import Record
-from schema.settings import Settings
+from tests.supervised import BOTH, DECODE, PREFILL, group_of, records, supervise
 from worker.fingerprint.take import take
 from worker.models import reference
 from worker.recovery import recover, trim
 from worker.supervisor import Supervisor
 
-PREFILL = Test(n_prompt=8, n_gen=0)
-DECODE = Test(n_prompt=0, n_gen=4)
-BOTH = Test(n_prompt=8, n_gen=4)
-
 
 @pytest.fixture(scope="module")
 def fingerprint(tmp_path_factory: pytest.TempPathFactory) -> Fingerprint:
-    return take(tmp_path_factory.mktemp("home"), Build(binding="stand-in", method="stand-in"))
+    return take(tmp_path_factory.mktemp("home"), Build(binding="stand-in", method="fake"))
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> ModelRef:
     return reference("synthetic", "test-tiny:Q8_0", tmp_path_factory.mktemp("base"))
-
-
-def group_of(model: ModelRef, *tests: Test, timeout_seconds: float = 30.0) -> Group:
-    jobs = [
-        Job(
-            run_uid="run",
-            host_uid="host",
-            model=model,
-            test=test,
-            settings=Settings(),
-            repetitions=3,
-            timeout_seconds=timeout_seconds,
-        )
-        for test in tests
-    ]
-    return Group(
-        group_uid="group",
-        assignments=tuple(Assignment(job=job, attempt_uid=f"attempt-{i}") for i, job in enumerate(jobs)),
-    )
-
-
-def records(events: list[dict[str, Any]]) -> list[Record]:
-    return [decode(Record, event["record"]) for event in events if event["event"] == "attempt_end"]
-
-
-def supervise(group: Group, fingerprint: Fingerprint, home: Path, python: str, fault: str = "") -> list[dict[str, Any]]:
-    os.environ["STANDIN_FAULT"] = fault
-    try:
-        return list(Supervisor(group=group, fingerprint=fingerprint, home=home, python=python).run())
-    finally:
-        del os.environ["STANDIN_FAULT"]
 
 
 def test_a_group_is_measured_in_one_process_and_every_sample_comes_back(
@@ -90,13 +53,13 @@ def test_a_group_is_measured_in_one_process_and_every_sample_comes_back(
 @pytest.mark.parametrize(
     ("fault", "kind", "signal_name", "words"),
     [
-        ("abort", "abort", "SIGABRT", "llama.cpp aborted"),
+        ("abort", "abort", "SIGABRT", "was aborted by llama.cpp (SIGABRT)"),
         ("segv", "signal", "SIGSEGV", "killed by SIGSEGV"),
         ("kill", "signal", "SIGKILL", "killed by SIGKILL"),
         ("exit0", "no_result", None, "ended without a result"),
         ("exit7", "exit", None, "exit code 7"),
         ("garbage", "garbage", "SIGKILL", "not an event"),
-        ("error", "error", None, "no room left in the context"),
+        ("decode1", "error", None, "no room left in the context"),
         ("oom", "oom", None, "MemoryError"),
     ],
 )

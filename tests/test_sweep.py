@@ -443,6 +443,17 @@ def test_duplicate_keys_are_refused_with_both_lines_beside_the_other_faults() ->
     assert [line for line in found if "model: this key stands twice, first in line 1 and again in line 6" in line]
 
 
+def test_a_model_may_be_like_a_file_or_on_the_hub() -> None:
+    found = parse_sweep(
+        "models: [{like: shapes/a.skeleton}, {hf: 'a/b:Q4_K_M'}, {hf: a/b/c.gguf}]\n", "f.yaml", Path("/sweeps")
+    )
+    assert [(model.source, model.spec) for model in found.models] == [
+        ("synthetic", "like:/sweeps/shapes/a.skeleton"),
+        ("hf", "a/b:Q4_K_M"),
+        ("hf", "a/b/c.gguf"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("models", "says"),
     [
@@ -454,7 +465,7 @@ def test_duplicate_keys_are_refused_with_both_lines_beside_the_other_faults() ->
         ("models: [{}]", "there is no model here"),
         ("models: [{file: a.gguf}]", "models[1].file: unknown key 'file'; the nearest is `path`"),
         ("models: [{path: a.gguf, synthetic: 'a:Q8_0'}]", "cannot be both `path` and `synthetic`"),
-        ("models: [{hf: 'a/b:Q4_K_M'}]", "models[1].hf: not in this version"),
+        ("models: [{hf: 'Q4_K_M'}]", "models[1].hf: 'Q4_K_M' is not understood; write it like USER/REPOSITORY:Q4_K_M"),
         ("models: [{path: [a.gguf, b.gguf]}]", "write one entry a model"),
         ("models: [{path: ''}]", "there is no value"),
         ('models: [{path: "a\\0b"}]', "cannot be printed"),
@@ -474,7 +485,8 @@ def test_a_model_that_is_none_is_answered_with_how_to_write_one(models: str, say
         ("repeat: 0", "from 1 to 1000"),
         ("repeat: 5.0", "write 5"),
         ("order: interleaved", "'interleaved' is not in this version; write `sequential`"),
-        ("builds: [default, cuda]", "'cuda' is not in this version; write `default`"),
+        ("builds: [default, ../cuda]", "'../cuda' is not understood; write it like default"),
+        ("builds: [default, default]", "default stands in the list twice"),
         ("tests: pp512", "the text 'pp512' stands where keys belong; write `tests: {n_prompt: …}`"),
         ("params:", "no value stands where keys belong"),
         ("tests: {pg: [512, 128]}", "write [[512, 128]]"),

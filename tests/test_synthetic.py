@@ -8,20 +8,23 @@ import textwrap
 import time
 import zlib
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from schema.errors import ModelError
-from worker import noise, synthetic
+from worker import noise, recipe, synthetic
+from worker.facts import sizes
 from worker.gguf import read_header
 from worker.gguf_writer import header_bytes
-from worker.shapes import QUANTISATIONS, SHAPES
+from worker.quantisation import FILE_TYPES
+from worker.shapes import QUANTISATIONS, SHAPES, find_shape
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = json.loads((ROOT / "tests" / "golden" / "synthetic.json").read_text())
-MIXES = {"Q8_0": 7, "Q4_K_M": 15, "Q5_K_M": 17}
+MIXES = {name: FILE_TYPES[name] for name in QUANTISATIONS if name != "F16"}
 
 LLAMA = """
     import ctypes, json, math, sys
@@ -60,6 +63,27 @@ QUANTISE = """
 """
 
 
+DRY_RUNS = """
+    params = lib.llama_model_quantize_default_params()
+    params.dry_run, params.nthread = True, 1
+    logs = []
+    for number in sys.argv[3].split(","):
+        params.ftype = int(number)
+        log.clear()
+        assert lib.llama_model_quantize(sys.argv[1].encode(), sys.argv[2].encode(), ctypes.byref(params)) == 0
+        logs.append("".join(log))
+    print(json.dumps(logs))
+"""
+
+LOAD = """
+    params = lib.llama_model_default_params()
+    params.n_gpu_layers, params.no_alloc, params.load_mode = 0, True, lib.LLAMA_LOAD_MODE_NONE
+    model = lib.llama_model_load_from_file(sys.argv[1].encode(), params)
+    assert model, "".join(log)[-2000:]
+    print(lib.llama_model_n_params(model))
+"""
+
+
 def llama(program: str, *arguments: str | Path | int) -> str:
     """Run `program` on llama.cpp in a process of its own and return what it prints."""
     code = textwrap.dedent(LLAMA) + textwrap.dedent(program)
@@ -83,6 +107,47 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_a_model_has_the_same_bytes_everywhere(built: dict[str, Path], spec: str) -> None:
     assert GOLDEN["generator_version"] == synthetic.GENERATOR_VERSION
     assert hashlib.sha256(built[spec].read_bytes()).hexdigest() == GOLDEN["sha256"][spec]
+
+
+PUBLISHED = {
+    "gemma-3-270m": 268_098_176,
+    "gemma-3-1b": 999_885_952,
+    "gemma-3-4b": 3_880_263_168,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-1.5b": 1_543_714_304,
+    "qwen2.5-3b": 3_085_938_688,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-14b": 14_770_033_664,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-1.7b": 1_720_574_976,
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-14b": 14_768_307_200,
+    "qwen3-32b": 32_762_123_264,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.2-3b": 3_212_749_824,
+    "llama-3.1-8b": 8_030_261_248,
+    "llama-3.1-70b": 70_553_706_496,
+    "mistral-7b": 7_248_023_552,
+    "tinyllama-1.1b": 1_100_048_384,
+    "phi-3-mini": 3_821_079_552,
+}
+"""Parameters of the published weights (of Gemma 3 4B the language model's); a GGUF counts `rope_freqs`, too."""
+
+
+def test_every_shape_has_the_parameters_of_the_published_model() -> None:
+    counts = {}
+    for shape in SHAPES:
+        tensors = synthetic.header(synthetic.parse(f"{shape.name}:F16")).tensors
+        counts[shape.name] = sum(tensor.n_weights for tensor in tensors if tensor.name != "rope_freqs.weight")
+    assert counts == PUBLISHED | {"test-tiny": 2_622_720}
+
+
+def test_of_the_experts_one_token_uses_a_tenth_of_the_weights() -> None:
+    moe = sizes(synthetic.header(synthetic.parse("qwen3-30b-a3b:Q4_K_M")))
+    assert moe.n_params_active == 3_353_032_704  # "30.5B in total and 3.3B activated"
 
 
 @pytest.mark.parametrize("spec", GOLDEN["sha256"])
@@ -110,22 +175,41 @@ def test_the_gemma_clone_has_the_tensors_of_the_published_file(gemma: Path) -> N
         assert ours.metadata[key] == published.metadata[key], key
 
 
-@pytest.mark.model
-@pytest.mark.parametrize("mix", MIXES)
-@pytest.mark.parametrize("shape", [shape.name for shape in SHAPES])
-def test_llama_cpp_would_choose_the_same_type_for_every_tensor(tmp_path: Path, shape: str, mix: str) -> None:
-    full = synthetic.parse(f"{shape}:F16")
-    sparse = tmp_path / "f16.gguf"
-    with sparse.open("wb") as file:  # a dry run reads the header alone, so the data may be a hole
-        file.write(header_bytes(synthetic.metadata(full), synthetic.header(full).tensors))
-        file.truncate(synthetic.header(full).file_bytes)
-    log = llama(QUANTISE, sparse, tmp_path / "none.gguf", MIXES[mix], "dry")
+def sparse(spec: str, path: Path) -> Path:
+    """Write the header of a model in front of a hole as large as its data."""
+    model = synthetic.parse(spec)
+    with path.open("wb") as file:
+        file.write(header_bytes(synthetic.metadata(model), synthetic.header(model).tensors))
+        file.truncate(synthetic.header(model).file_bytes)
+    return path
+
+
+def quantised_types(log: str) -> dict[str, str]:
+    """Return the type that llama.cpp chose for each tensor, by the log of a dry run."""
     chosen = {}
     for name, kind, rest in re.findall(r"\[ *\d+/ *\d+\] (\S+) +- \[.*?\], type = +(\w+), (.*)", log):
         target = re.search(r"-> .*\((\w+)\)", rest)
         chosen[name] = (target[1] if target else kind).upper()
-    tensors = synthetic.header(synthetic.parse(f"{shape}:{mix}")).tensors
-    assert chosen == {tensor.name: tensor.type.name for tensor in tensors}
+    return chosen
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("shape", [shape.name for shape in SHAPES])
+def test_llama_cpp_would_choose_the_same_type_for_every_tensor(tmp_path: Path, shape: str) -> None:
+    path = sparse(f"{shape}:F16", tmp_path / "f16.gguf")  # a dry run reads the header alone
+    numbers = ",".join(map(str, MIXES.values()))
+    logs = json.loads(llama(DRY_RUNS, path, tmp_path / "none.gguf", numbers))
+    for mix, log in zip(MIXES, logs, strict=True):
+        tensors = synthetic.header(synthetic.parse(f"{shape}:{mix}")).tensors
+        assert quantised_types(log) == {tensor.name: tensor.type.name for tensor in tensors}, mix
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("shape", [shape.name for shape in SHAPES])
+def test_llama_cpp_finds_every_tensor_that_it_wants_of_a_shape(tmp_path: Path, shape: str) -> None:
+    path = sparse(f"{shape}:F16", tmp_path / "f16.gguf")
+    n_params = json.loads(llama(LOAD, path))
+    assert n_params == sum(tensor.n_weights for tensor in synthetic.header(synthetic.parse(f"{shape}:F16")).tensors)
 
 
 @pytest.mark.model
@@ -152,6 +236,19 @@ def test_llama_cpp_runs_the_model_and_its_logits_depend_on_the_token(built: dict
     assert n_answers > 4
 
 
+@pytest.mark.model
+@pytest.mark.parametrize("name", ["qwen3-0.6b", "qwen3-30b-a3b", "gemma-3-4b", "qwen2.5-1.5b", "phi-3-mini"])
+def test_llama_cpp_runs_a_model_of_every_architecture_cut_to_two_layers(tmp_path: Path, name: str) -> None:
+    small = {"n_layer": 2, "n_embd": 256, "n_ff": 512, "n_head": 4, "n_head_kv": 2, "head_size": 64, "n_vocab": 2048}
+    shape = find_shape(name)
+    small |= {"n_expert": 8, "n_expert_used": 2, "n_ff_expert": 256} if shape.n_expert else {}
+    model = synthetic.Synthetic(shape=replace(shape, **small), quantisation="Q4_K_M")  # type: ignore[arg-type]
+    path, _ = synthetic.build(model, tmp_path, silent)
+    _, size, _, n_answers = json.loads(llama(DECODE, path))
+    assert size == sum(tensor.n_bytes for tensor in synthetic.header(model).tensors)
+    assert n_answers > 2
+
+
 def test_the_random_words_are_those_of_pcg64() -> None:
     """The published generator (a 128-bit LCG, XSL-RR output), written out in whole numbers."""
     seed = hashlib.sha256(b"name").digest()
@@ -174,15 +271,17 @@ def test_the_size_of_the_pieces_leaves_no_trace_in_the_data(monkeypatch: pytest.
 
 @pytest.mark.parametrize("mix", QUANTISATIONS)
 def test_every_weight_is_finite_and_no_block_scale_is_denormal(mix: str) -> None:
+    seen = set()
     for shape in SHAPES:
-        seen = set()
         for tensor in synthetic.header(synthetic.parse(f"{shape.name}:{mix}")).tensors:
-            if tensor.type.name in ("F32", "F16") or (tensor.type, tensor.shape[0]) in seen:
+            if tensor.type.block_weights == 1 or (tensor.type, tensor.shape[0]) in seen:
                 continue
             seen.add((tensor.type, tensor.shape[0]))
             data = next(noise.tensor_data(tensor, "any"))
             blocks = data.reshape(-1, tensor.type.block_bytes)
-            for position in {"Q6_K": [208], "Q8_0": [0], "Q5_0": [0]}.get(tensor.type.name, [0, 2]):
+            for position in {"Q6_K": [208], "Q8_0": [0], "Q5_0": [0], "Q4_0": [0], "IQ4_NL": [0]}.get(
+                tensor.type.name, [0, 2]
+            ):
                 scales = np.abs(blocks[:, position : position + 2].copy().view("<f2"))
                 assert np.isfinite(scales).all()
                 assert (scales >= 2.0**-14).all(), tensor
@@ -253,7 +352,7 @@ def test_what_a_killed_builder_left_is_removed_and_a_living_one_is_not_disturbed
     dead, living = (tmp_path / f".{model.filename}.{pid}.tmp" for pid in (1, 2))
     for path in (dead, living):
         path.write_bytes(b"half")
-    long_ago = time.time() - 2 * synthetic.ABANDONED_AFTER_SECONDS
+    long_ago = time.time() - 2 * recipe.ABANDONED_AFTER_SECONDS
     os.utime(dead, (long_ago, long_ago))
     synthetic.build(model, tmp_path, silent)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([living.name, model.filename])
@@ -277,7 +376,7 @@ def test_the_quantisation_may_be_left_out_and_case_does_not_matter() -> None:
         ("lama-3.2-1b", "'lama-3.2-1b' is no known shape of a synthetic model. Did you mean llama-3.2-1b? Known: gem"),
         ("gemma-3-270m:Q4_KM", "'Q4_KM' is no known quantisation of a synthetic model. Did you mean Q4_K_M? Known: "),
         ("test-tiny:Q8_0:7", "'Q8_0:7' is no known quantisation"),
-        ("", "'' is no known shape of a synthetic model. Known: gemma-3-270m, qwen2.5-0.5b"),
+        ("", "'' is no known shape of a synthetic model. Known: gemma-3-270m, gemma-3-1b"),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest_and_the_list(spec: str, said: str) -> None:

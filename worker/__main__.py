@@ -11,15 +11,22 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from schema.canonical import decode
 from schema.job import Assignment
 
+Heard = Callable[[dict[str, Any]], None]
 
-def main() -> None:
-    """Run as told by the command line; ends with 0 when every event could be delivered."""
+
+def main(engine: Any = None, heard: Heard = lambda _: None) -> None:
+    """Run as told by the command line; ends with 0 when every event could be delivered.
+
+    `engine` has what `worker.engine` and its `build` have and stands in for them; `heard` is told of each
+    event that was acknowledged.
+    """
     parser = argparse.ArgumentParser(prog="python -m worker", description=__doc__)
     parser.add_argument("--events", type=int, default=1, help="file descriptor for the events")
     parser.add_argument("--parent", type=int, help="process to die with")
@@ -29,27 +36,33 @@ def main() -> None:
     if options.parent:
         _die_with(options.parent)
     if options.build:
-        _print_build()
+        _print_build(engine)
         return
     _be_first_to_go()
     request = json.loads(sys.stdin.readline())
     assignments = [decode(Assignment, item) for item in request["assignments"]]
-    from worker.run import run
-
     with os.fdopen(options.events, "w") as events:
-        run(request["spec"], assignments, _Emitter(events, wait=not options.no_wait))
+        emit = _Emitter(events, not options.no_wait, heard)
+        if "llama_bench" in request["spec"]:
+            from worker import llama_bench
+
+            llama_bench.run(request["spec"], assignments, emit)
+        else:
+            from worker import run
+
+            run.run(request["spec"], assignments, emit, engine)
 
 
 class _Emitter:
-    def __init__(self, stream: Any, wait: bool) -> None:
-        self._stream = stream
-        self._wait = wait
+    def __init__(self, stream: Any, wait: bool, heard: Heard) -> None:
+        self._stream, self._wait, self._heard = stream, wait, heard
 
     def __call__(self, event: dict[str, Any]) -> None:
         self._stream.write(json.dumps(event, allow_nan=False) + "\n")
         self._stream.flush()
         if self._wait and not sys.stdin.readline():
             sys.exit("the supervisor is gone")
+        self._heard(event)
 
 
 def _die_with(parent: int) -> None:
@@ -70,10 +83,11 @@ def _be_first_to_go() -> None:
         pass
 
 
-def _print_build() -> None:
-    from worker.engine.build import build_facts, library_files
+def _print_build(engine: Any) -> None:
+    if engine is None:
+        from worker.engine import build as engine
 
-    sys.stdout.write(json.dumps({"build": asdict(build_facts()), "files": library_files()}) + "\n")
+    sys.stdout.write(json.dumps({"build": asdict(engine.build_facts()), "files": engine.library_files()}) + "\n")
 
 
 if __name__ == "__main__":

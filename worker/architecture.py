@@ -1,6 +1,6 @@
 """The tensors and the metadata that llama.cpp expects of a shape's architecture (stdlib only).
 
-Sources: `load_arch_tensors` of src/models/{gemma3,llama,phi3,qwen2}.cpp in llama.cpp.
+Sources: `load_arch_tensors` of src/models/{gemma3,llama,phi3,qwen2,qwen3,qwen3moe}.cpp in llama.cpp.
 """
 
 from worker.gguf_writer import Entry
@@ -26,16 +26,39 @@ def _block(shape: Shape) -> list[Named]:
     block = [
         ("attn_norm.weight", (shape.n_embd,)),
         ("attn_output.weight", (shape.n_head * shape.head_size, shape.n_embd)),
-        ("ffn_down.weight", (shape.n_ff, shape.n_embd)),
         ("ffn_norm.weight", (shape.n_embd,)),
     ]
-    return block + (_fused(shape) if shape.architecture == "phi3" else _separate(shape))
+    if shape.architecture == "phi3":
+        return block + _fused(shape)
+    return block + _separate(shape) + (_experts(shape) if shape.n_expert else _dense(shape))
+
+
+def _dense(shape: Shape) -> list[Named]:
+    return [
+        ("ffn_down.weight", (shape.n_ff, shape.n_embd)),
+        ("ffn_gate.weight", (shape.n_embd, shape.n_ff)),
+        ("ffn_up.weight", (shape.n_embd, shape.n_ff)),
+    ]
+
+
+def _experts(shape: Shape) -> list[Named]:
+    """All experts' weights in one tensor of each kind, and the gate that chooses among them."""
+    return [
+        ("ffn_down_exps.weight", (shape.n_ff_expert, shape.n_embd, shape.n_expert)),
+        ("ffn_gate_exps.weight", (shape.n_embd, shape.n_ff_expert, shape.n_expert)),
+        ("ffn_gate_inp.weight", (shape.n_embd, shape.n_expert)),
+        ("ffn_up_exps.weight", (shape.n_embd, shape.n_ff_expert, shape.n_expert)),
+    ]
 
 
 def _fused(shape: Shape) -> list[Named]:
     """One tensor for query, key and value, and one for both halves of the gated feed-forward."""
     width = (shape.n_head + 2 * shape.n_head_kv) * shape.head_size
-    return [("attn_qkv.weight", (shape.n_embd, width)), ("ffn_up.weight", (shape.n_embd, 2 * shape.n_ff))]
+    return [
+        ("attn_qkv.weight", (shape.n_embd, width)),
+        ("ffn_down.weight", (shape.n_ff, shape.n_embd)),
+        ("ffn_up.weight", (shape.n_embd, 2 * shape.n_ff)),
+    ]
 
 
 def _separate(shape: Shape) -> list[Named]:
@@ -44,13 +67,12 @@ def _separate(shape: Shape) -> list[Named]:
         ("attn_q.weight", (shape.n_embd, query)),
         ("attn_k.weight", (shape.n_embd, key_value)),
         ("attn_v.weight", (shape.n_embd, key_value)),
-        ("ffn_gate.weight", (shape.n_embd, shape.n_ff)),
-        ("ffn_up.weight", (shape.n_embd, shape.n_ff)),
     ]
     if shape.architecture == "qwen2":
         named += [("attn_q.bias", (query,)), ("attn_k.bias", (key_value,)), ("attn_v.bias", (key_value,))]
-    if shape.architecture == "gemma3":
+    if shape.architecture in ("gemma3", "qwen3", "qwen3moe"):
         named += [(f"attn_{which}_norm.weight", (shape.head_size,)) for which in "qk"]
+    if shape.architecture == "gemma3":
         named += [(f"post_{which}_norm.weight", (shape.n_embd,)) for which in ("attention", "ffw")]
     return named
 
@@ -73,6 +95,12 @@ def metadata(shape: Shape) -> list[Entry]:
     ]
     if shape.sliding_window:
         entries.append(("attention.sliding_window", "u32", shape.sliding_window))
+    if shape.n_expert:
+        entries.append(("expert_count", "u32", shape.n_expert))
+        entries.append(("expert_used_count", "u32", shape.n_expert_used))
+        entries.append(("expert_feed_forward_length", "u32", shape.n_ff_expert))
+    if shape.rope_scale:
+        entries += [("rope.scaling.type", "string", "linear"), ("rope.scaling.factor", "f32", shape.rope_scale)]
     if shape.architecture == "phi3":
         entries.append(("rope.scaling.original_context_length", "u32", shape.n_ctx_train))
     named: list[Entry] = [(f"{shape.architecture}.{key}", kind, value) for key, kind, value in entries]

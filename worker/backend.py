@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from worker.measure import EngineError
+from worker.seam import EngineError
 
 CPU, GPU, IGPU = 0, 1, 2
 """Values of `enum ggml_backend_dev_type`."""

@@ -1,6 +1,8 @@
 """Which llama.cpp a Python of this host would run: asked in its own process, kept until its files change."""
 
 import json
+import os
+import signal
 import subprocess
 from dataclasses import asdict, replace
 from hashlib import sha256
@@ -16,7 +18,8 @@ LIMIT_SECONDS = 60.0
 
 def find_build(python: str, home: Path) -> Build:
     """Return the build that `python` would run; raises HostError when it can run none, with the reason it gave."""
-    kept = home / "cache" / f"build-{digest(python)[:16]}.json"
+    servers = os.environ.get("LLAMA_ARG_RPC")  # they are devices of the build as long as they are named
+    kept = home / "cache" / f"build-{digest([python, servers] if servers else python)[:16]}.json"
     build = _read(kept)
     if build is None:
         build, files = _ask(python)
@@ -42,10 +45,20 @@ def _ask(python: str) -> tuple[Build, list[str]]:
     except subprocess.TimeoutExpired as error:
         raise HostError(f"{python} did not say within {LIMIT_SECONDS:g} s which llama.cpp it runs.") from error
     except (ValueError, IndexError) as error:
-        reason = (answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"])[-1]
+        reason = _reason(answer)
+        refused = reason.partition("EngineError: ")[2]
+        if refused:
+            raise HostError(f"{python} cannot run llama.cpp: {refused}.") from error
         raise HostError(f"{python} cannot run llama.cpp: {reason}. Run `make engine` to build it.") from error
     files = reply["files"]
     return replace(decode(Build, reply["build"]), library_sha256=_sha256(files)), files
+
+
+def _reason(answer: "subprocess.CompletedProcess[str]") -> str:
+    if answer.returncode == -signal.SIGILL:
+        return "it ended with an illegal instruction (SIGILL), since that was built for another CPU"
+    ended = f"signal {-answer.returncode}" if answer.returncode < 0 else f"exit code {answer.returncode}"
+    return (answer.stderr.strip().splitlines() or [ended])[-1]
 
 
 def _sha256(files: list[str]) -> str:

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from schema.errors import HostError, ModelError
@@ -40,6 +40,11 @@ def remember(path: Path, sha256: str, home: Path) -> None:
     path = path.absolute()
     with contextlib.suppress(OSError, HostError):
         _store(_entry(path, home), _stamp(path), sha256)
+
+
+def joined(digests: Sequence[str]) -> str:
+    """Return the digest of the files of one model: a single file's own; of several, the SHA-256 of theirs in lines."""
+    return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
 def quick_digest(path: Path) -> str:

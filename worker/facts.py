@@ -1,23 +1,20 @@
 """What a plan must know of a model before anything is built or loaded (stdlib only)."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from schema.errors import ModelError
+from worker.experts import Experts, experts, is_routed
 from worker.ggml import BY_NAME
 from worker.gguf import Header, Tensor
+from worker.refusal import MAX_LAYERS, refusal
 
 CELL_PADDING = 256
 """llama.cpp rounds the cells of a KV cache up to this (llama-context.cpp, llama-kv-cache-iswa.cpp)."""
 
 _SLIDING_PATTERN = {"gemma2": 2, "gemma3": 6}
 """Architectures whose window is in use in all layers but every n-th (src/models/gemma*.cpp)."""
-
-_NOT_A_MODEL = {
-    "adapter": "a LoRA adapter",
-    "mmproj": "a multimodal projector",
-    "imatrix": "an importance matrix",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +23,14 @@ class Facts:
 
     `weight_bytes` and `n_params` are llama.cpp's model size and number of parameters. `bytes_per_token`
     are the bytes of weights read to decode one token: all but the embedding rows not looked up (where
-    embedding and output share one tensor, all of it is read as the output) and the experts not used.
+    embedding and output share one tensor, all of it is read as the output) and the experts not used;
+    `n_params_active` are all parameters but those of the experts not used. Where the file does not say
+    how many experts are used, both count all of them.
     """
 
     architecture: str
     n_params: int
+    n_params_active: int
     weight_bytes: int
     bytes_per_token: int
     n_layer: int | None
@@ -39,20 +39,42 @@ class Facts:
     value_widths: tuple[int, ...] | None
     sliding_window: int | None = None
     sliding_layers: frozenset[int] = frozenset()
+    experts: Experts | None = None
 
     def kv_bytes(self, n_ctx: int, type_k: str, type_v: str, n_ubatch: int = 512) -> int | None:
         """Return the bytes of the KV cache for one sequence of `n_ctx` tokens; None where the file does not tell.
 
+        None as well where a layer's width is no whole number of a cache type's blocks.
         Layers with a sliding window hold the window and one micro-batch, as llama-bench sets it up;
         of architectures whose windows are not known here, every layer counts whole: an upper bound.
         """
         if self.key_widths is None or self.value_widths is None:
             return None
         k, v = BY_NAME[type_k.upper()], BY_NAME[type_v.upper()]
+        uneven = any(width % k.block_weights for width in self.key_widths)
+        if uneven or any(width % v.block_weights for width in self.value_widths):
+            return None
         return sum(
             self._cells(layer, n_ctx, n_ubatch) * (k.row_bytes(key) + v.row_bytes(value))
             for layer, (key, value) in enumerate(zip(self.key_widths, self.value_widths, strict=True))
         )
+
+    @property
+    def kv_bytes_per_token(self) -> int | None:
+        """Bytes that one more token of context takes in an F16 cache, as long as no sliding window is full."""
+        return self._bytes_of_a_cell(range(len(self.key_widths or ())))
+
+    @property
+    def kv_bytes_per_token_beyond_window(self) -> int | None:
+        """The same once all windows are full; None where there are none."""
+        if not self.sliding_layers:
+            return None
+        return self._bytes_of_a_cell(set(range(len(self.key_widths or ()))) - self.sliding_layers)
+
+    def _bytes_of_a_cell(self, layers: Iterable[int]) -> int | None:
+        if self.key_widths is None or self.value_widths is None:
+            return None
+        return sum(2 * (self.key_widths[layer] + self.value_widths[layer]) for layer in layers)
 
     def _cells(self, layer: int, n_ctx: int, n_ubatch: int) -> int:
         cells = _padded(n_ctx)
@@ -62,54 +84,55 @@ class Facts:
 
 
 def facts(header: Header, name: str) -> Facts:
-    """Return the facts that `header` tells; raises ModelError where it is no language model's (`name` says whose)."""
-    architecture = header.metadata.get("general.architecture")
-    kind = header.metadata.get("general.type")
-    if kind in _NOT_A_MODEL or architecture == "clip":
-        what = _NOT_A_MODEL.get(str(kind), "a multimodal projector")
-        raise ModelError(f"{name} is {what}, not a language model. Name the model itself.")
-    if not header.tensors:
-        raise ModelError(f"{name} holds a vocabulary only, there is nothing to run. Name a file with weights.")
-    if not isinstance(architecture, str):
-        raise ModelError(f"{name} does not say its general.architecture, so llama.cpp cannot load it.")
-    n_layer = header.integer(f"{architecture}.block_count")
-    sliding_window = header.integer(f"{architecture}.attention.sliding_window")
+    """Return the facts that `header` tells; raises ModelError where llama.cpp cannot run it (`name` says whose)."""
+    reason = refusal(header)
+    if reason:
+        raise ModelError(f"{name} {reason}")
+    return sizes(header)
+
+
+def sizes(header: Header) -> Facts:
+    """Return what `header` tells, of any GGUF; the architecture is "" where it names none."""
+    named = header.metadata.get("general.architecture")
+    architecture = named if isinstance(named, str) else ""
+    n_layer = header.count(f"{architecture}.block_count", MAX_LAYERS)
+    sliding_window = header.count(f"{architecture}.attention.sliding_window")
+    found = experts(header, architecture)
+    tied = "output.weight" not in {tensor.name for tensor in header.tensors}
+    share = found.share if found else (1, 1)
     return Facts(
-        architecture=architecture,
+        architecture=architecture[:100],
         n_params=sum(tensor.n_weights for tensor in header.tensors),
+        n_params_active=sum(_shared(tensor, tensor.n_weights, share) for tensor in header.tensors),
         weight_bytes=sum(tensor.n_bytes for tensor in header.tensors),
-        bytes_per_token=_bytes_per_token(header, architecture),
+        bytes_per_token=sum(_read_per_token(tensor, tied, share) for tensor in header.tensors),
         n_layer=n_layer,
-        n_ctx_train=header.integer(f"{architecture}.context_length"),
+        n_ctx_train=header.count(f"{architecture}.context_length"),
         key_widths=_widths(header, architecture, n_layer, "key_length"),
         value_widths=_widths(header, architecture, n_layer, "value_length"),
         sliding_window=sliding_window,
         sliding_layers=_sliding_layers(header, architecture, n_layer or 0) if sliding_window else frozenset(),
+        experts=found,
     )
 
 
-def _bytes_per_token(header: Header, architecture: str) -> int:
-    tied = "output.weight" not in {tensor.name for tensor in header.tensors}
-    n_expert = header.integer(f"{architecture}.expert_count")
-    n_used = header.integer(f"{architecture}.expert_used_count")
-    share = (n_used, n_expert) if n_used and n_expert and n_used <= n_expert else (1, 1)
-    return sum(_read_per_token(tensor, tied, share) for tensor in header.tensors)
+def _shared(tensor: Tensor, amount: int, share: tuple[int, int]) -> int:
+    """Return how much of `amount` one token uses of the tensor: all, or the part of the experts in use."""
+    return amount * share[0] // share[1] if is_routed(tensor.name) else amount
 
 
-def _read_per_token(tensor: Tensor, tied: bool, experts: tuple[int, int]) -> int:
+def _read_per_token(tensor: Tensor, tied: bool, share: tuple[int, int]) -> int:
     if tensor.name == "per_layer_token_embd.weight" or (tensor.name == "token_embd.weight" and not tied):
         return tensor.type.row_bytes(tensor.shape[0])
-    if "_exps." in tensor.name:
-        return tensor.n_bytes * experts[0] // experts[1]
-    return tensor.n_bytes
+    return _shared(tensor, tensor.n_bytes, share)
 
 
 def _widths(header: Header, architecture: str, n_layer: int | None, which: str) -> tuple[int, ...] | None:
     """Return the width of a key (or value) of all heads together, for each layer."""
     heads = _per_layer(header, f"{architecture}.attention.head_count", n_layer)
     heads_kv = _per_layer(header, f"{architecture}.attention.head_count_kv", n_layer) or heads
-    n_embd = header.integer(f"{architecture}.embedding_length")
-    size = header.integer(f"{architecture}.attention.{which}")
+    n_embd = header.count(f"{architecture}.embedding_length")
+    size = header.count(f"{architecture}.attention.{which}")
     if size is None and n_embd and heads and max(heads):
         size = n_embd // max(heads)
     if heads_kv is None or size is None:
@@ -118,19 +141,25 @@ def _widths(header: Header, architecture: str, n_layer: int | None, which: str) 
 
 
 def _per_layer(header: Header, key: str, n_layer: int | None) -> tuple[int, ...] | None:
+    """Return a number for each layer, from one for all or a list; None where the file does not tell."""
     value = header.metadata.get(key)
     if n_layer is None or isinstance(value, bool):
         return None
-    if isinstance(value, int):
-        return (value,) * n_layer
-    if isinstance(value, tuple) and len(value) >= n_layer and all(isinstance(item, int) for item in value):
-        return tuple(int(item) for item in value[:n_layer])
-    return None
+    items = (value,) * n_layer if isinstance(value, int) else value
+    if not isinstance(items, tuple) or len(items) < n_layer:
+        return None
+    if not all(isinstance(item, int) and item >= 0 for item in items[:n_layer]):
+        return None
+    return tuple(int(item) for item in items[:n_layer])
 
 
 def _sliding_layers(header: Header, architecture: str, n_layer: int) -> frozenset[int]:
-    pattern = header.integer(f"{architecture}.attention.sliding_window_pattern")
-    pattern = pattern or _SLIDING_PATTERN.get(architecture)
+    """Return the layers that keep a window only; the pattern is a switch for each, or the n of "all but every n-th"."""
+    key = f"{architecture}.attention.sliding_window_pattern"
+    value = header.metadata.get(key)
+    if isinstance(value, tuple):
+        return frozenset(layer for layer, slides in enumerate(value[:n_layer]) if slides)
+    pattern = header.count(key) or _SLIDING_PATTERN.get(architecture)
     if pattern is None:
         return frozenset()
     return frozenset(layer for layer in range(n_layer) if layer % pattern < pattern - 1)

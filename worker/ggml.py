@@ -66,3 +66,15 @@ _TABLE = (
 
 BY_CODE = {entry.code: entry for entry in _TABLE}
 BY_NAME = {entry.name: entry for entry in _TABLE}
+
+REMOVED = {
+    4: "Q4_2",
+    5: "Q4_3",
+    31: "Q4_0_4_4",
+    32: "Q4_0_4_8",
+    33: "Q4_0_8_8",
+    36: "IQ4_NL_4_4",
+    37: "IQ4_NL_4_8",
+    38: "IQ4_NL_8_8",
+}
+"""Code of a type that older files have and llama.cpp no longer knows -> its name."""

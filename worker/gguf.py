@@ -3,18 +3,21 @@
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Every length and count is compared with
 the bytes that are left in the file before anything is allocated or looped over; limits are llama.cpp's
 own where it has one (gguf.cpp), so that a file which it would abort on is refused here with a reason.
+What is kept of a file is bounded in sum, too, and so is the processor time that reading it may take.
 """
 
 import math
 import os
 import stat
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 from schema.errors import ModelError
-from worker.ggml import BY_CODE, TensorType
+from schema.problem import show
+from worker.bounded_file import BoundedFile
+from worker.ggml import BY_CODE, REMOVED, TensorType
 from worker.not_gguf import what_else
 
 MAGIC = b"GGUF"
@@ -24,9 +27,7 @@ MAX_NAME_BYTES = 63
 MAX_DIMENSIONS = 4
 MAX_ENTRIES = 100_000
 MAX_STRINGS = 2_000_000
-MAX_HEADER_BYTES = 64 << 20
-KEPT_ITEMS = 1024
-KEPT_BYTES = 1 << 20
+MAX_ALIGNMENT = 1 << 20
 
 SCALARS = {
     0: ("u8", "<B"),
@@ -80,100 +81,74 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Everything in front of the tensor data, and where that begins."""
+    """Everything in front of the tensor data, and where that begins.
+
+    `spans` says at which bytes of the file each metadata key stands with its value, as (start, end).
+    """
 
     version: int
     metadata: dict[str, Value]
     tensors: tuple[Tensor, ...]
     data_offset: int
     file_bytes: int
+    spans: Mapping[str, tuple[int, int]] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def alignment(self) -> int:
+        """Return what the offsets of tensor data are multiples of."""
+        return self.integer("general.alignment") or DEFAULT_ALIGNMENT
 
     def integer(self, key: str) -> int | None:
         """Return the metadata value under `key` where it is an integer, else None."""
         value = self.metadata.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
+    def count(self, key: str, most: int = 1 << 40) -> int | None:
+        """Return the integer under `key` where it is one from 1 to `most`, else None."""
+        value = self.integer(key)
+        return value if value is not None and 0 < value <= most else None
 
-def read_header(path: Path) -> Header:
-    """Return the header of `path`; raises ModelError saying what the file is, where it is no usable GGUF."""
+
+def read_header(path: Path, *, whole: bool = True) -> Header:
+    """Return the header of `path`; raises ModelError saying what the file is, where it is no usable GGUF.
+
+    `whole` False reads one whose tensor data is missing or cut, too.
+    """
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # before opening: a pipe would wait for a writer
             raise ModelError(f"{path} is not a regular file. Name a GGUF file.")
         with path.open("rb") as file:
-            return _read(_Reader(path, file, os.fstat(file.fileno()).st_size))
+            reader = BoundedFile(path, file, os.fstat(file.fileno()).st_size)
+            header = _read(reader)
+            if whole:
+                _check_data(reader, header)
+            return header
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
-class _Reader:
-    """A position in the file; nothing is read or skipped before it is known to be there."""
-
-    def __init__(self, path: Path, file: IO[bytes], file_bytes: int) -> None:
-        self.path, self.file, self.file_bytes = path, file, file_bytes
-        self.at = self.taken = self.strings = 0
-
-    @property
-    def left(self) -> int:
-        return self.file_bytes - self.at
-
-    def need(self, n: int, what: str) -> None:
-        if n > self.left:
-            raise ModelError(
-                f"{self.path} is damaged or not complete: the file is {self.file_bytes} bytes, {what} needs "
-                f"at least {self.at + n}. Download or copy it again."
-            )
-
-    def refuse(self, reason: str) -> ModelError:
-        return ModelError(f"{self.path} is damaged: {reason} (at byte {self.at}). Download or copy it again.")
-
-    def take(self, n: int, what: str) -> bytes:
-        self.need(n, what)
-        self.taken += n
-        if self.taken > MAX_HEADER_BYTES:
-            raise self.refuse(f"its header is longer than {MAX_HEADER_BYTES} bytes, longer than any model's")
-        data = self.file.read(n)
-        if len(data) != n:
-            raise ModelError(f"{self.path} became shorter while it was read. Try again when it is complete.")
-        self.at += n
-        return data
-
-    def skip(self, n: int, what: str) -> None:
-        self.need(n, what)
-        self.file.seek(n, os.SEEK_CUR)
-        self.at += n
-
-    def u32(self, what: str) -> int:
-        return int.from_bytes(self.take(4, what), "little")
-
-    def u64(self, what: str) -> int:
-        return int.from_bytes(self.take(8, what), "little")
-
-    def text(self, what: str, most: int) -> str:
-        length = self.u64(what)
-        self.need(length, what)
-        if length > most:
-            raise self.refuse(f"{what} is {length} bytes long, more than the {most} that llama.cpp allows")
-        return self.take(length, what).decode("utf-8", "backslashreplace")
-
-
-def _read(reader: _Reader) -> Header:
+def _read(reader: BoundedFile) -> Header:
     version = _version(reader)
     n_tensors = _count(reader, "tensors", 24)
     n_keys = _count(reader, "metadata keys", 13)
     metadata: dict[str, Value] = {}
+    spans: dict[str, tuple[int, int]] = {}
     for _ in range(n_keys):
+        start = reader.at
         key = reader.text("a metadata key", MAX_KEY_BYTES)
         if not key or key in metadata:
-            raise reader.refuse(f"the metadata key {key!r} stands there twice" if key else "a metadata key is empty")
-        metadata[key] = _value(reader, reader.u32(f"the type of {key!r}"), key)
+            raise reader.refuse(
+                f"the metadata key {show(key)} stands there twice" if key else "a metadata key is empty"
+            )
+        metadata[key] = _value(reader, reader.u32(f"the type of {show(key)}"), key)
+        spans[key] = (start, reader.at)
     alignment = _alignment(reader, metadata)
-    tensors = tuple(_tensor(reader) for _ in range(n_tensors))
-    data_offset = math.ceil(reader.at / alignment) * alignment if tensors else reader.at
-    _check_data(reader, tensors, data_offset)
-    return Header(version, metadata, tensors, data_offset, reader.file_bytes)
+    tensors = _tensors(reader, n_tensors)
+    data_offset = -(-reader.at // alignment) * alignment if tensors else reader.at
+    return Header(version, metadata, tensors, data_offset, reader.file_bytes, spans)
 
 
-def _version(reader: _Reader) -> int:
+def _version(reader: BoundedFile) -> int:
     start = reader.file.read(512)
     if reader.file_bytes < 8 or start[:4] != MAGIC:
         raise ModelError(f"{reader.path} is not a GGUF file but {what_else(start, reader.file_bytes)}")
@@ -192,7 +167,7 @@ def _version(reader: _Reader) -> int:
     return version
 
 
-def _count(reader: _Reader, what: str, least_bytes: int) -> int:
+def _count(reader: BoundedFile, what: str, least_bytes: int) -> int:
     count = reader.u64(f"the number of {what}")
     reader.need(count * least_bytes, f"a header with {count} {what}")
     if count > MAX_ENTRIES:
@@ -200,7 +175,7 @@ def _count(reader: _Reader, what: str, least_bytes: int) -> int:
     return count
 
 
-def _value(reader: _Reader, code: int, key: str) -> Value:
+def _value(reader: BoundedFile, code: int, key: str) -> Value:
     if code == STRING:
         return _string(reader, key)
     if code == ARRAY:
@@ -208,86 +183,108 @@ def _value(reader: _Reader, code: int, key: str) -> Value:
     return _scalar(reader, code, key)
 
 
-def _scalar(reader: _Reader, code: int, key: str) -> Scalar:
+def _scalar(reader: BoundedFile, code: int, key: str) -> Scalar:
     if code not in SCALARS:
-        raise reader.refuse(f"the metadata key {key!r} has the unknown value type {code}")
+        raise reader.refuse(f"the metadata key {show(key)} has the unknown value type {code}")
     layout = SCALARS[code][1]
-    value: Scalar = struct.unpack(layout, reader.take(struct.calcsize(layout), f"the value of {key!r}"))[0]
+    value: Scalar = struct.unpack(layout, reader.take(struct.calcsize(layout), f"the value of {show(key)}"))[0]
     return value
 
 
-def _string(reader: _Reader, key: str) -> str | Skipped:
-    what = f"the text of {key!r}"
+def _string(reader: BoundedFile, key: str) -> str | Skipped:
+    what = f"the text of {show(key)}"
     length = reader.u64(what)
-    if length > KEPT_BYTES:
+    if not reader.may_keep(1, length):
         reader.skip(length, what)
         return Skipped("string", 1)
     return reader.take(length, what).decode("utf-8", "backslashreplace")
 
 
-def _array(reader: _Reader, key: str) -> tuple[Scalar, ...] | Skipped:
-    what = f"the list {key!r}"
+def _array(reader: BoundedFile, key: str) -> tuple[Scalar, ...] | Skipped:
+    what = f"the list {show(key)}"
     code, count = reader.u32(what), reader.u64(what)
     if code == STRING:
         return _strings(reader, key, count)
     if code not in SCALARS:
         kind = "holds lists" if code == ARRAY else f"has the unknown element type {code}"
-        raise reader.refuse(f"the list {key!r} {kind}, which llama.cpp does not load")
+        raise reader.refuse(f"the list {show(key)} {kind}, which llama.cpp does not load")
     size = struct.calcsize(SCALARS[code][1])
-    if count > KEPT_ITEMS:
+    reader.need(count * size, what)
+    if not reader.may_keep(count, count * size):
         reader.skip(count * size, what)
         return Skipped(SCALARS[code][0], count)
-    reader.need(count * size, what)
     return tuple(_scalar(reader, code, key) for _ in range(count))
 
 
-def _strings(reader: _Reader, key: str, count: int) -> tuple[Scalar, ...] | Skipped:
-    """Walk over `count` texts: only reading them one by one shows where the list ends."""
-    what = f"the list {key!r}"
+def _strings(reader: BoundedFile, key: str, count: int) -> tuple[Scalar, ...] | Skipped:
+    what = f"the list {show(key)}"
     reader.need(count * 8, what)
     reader.strings += count
     if reader.strings > MAX_STRINGS:
         raise reader.refuse(f"its lists hold more than {MAX_STRINGS} texts, more than any model's")
-    if count <= KEPT_ITEMS:
-        return tuple(reader.text(what, MAX_KEY_BYTES) for _ in range(count))
-    for _ in range(count):
-        reader.skip(reader.u64(what), what)
-    return Skipped("string", count)
+    if not reader.may_keep(count, 0):
+        reader.skip_texts(count, what)
+        return Skipped("string", count)
+    return tuple(reader.text(what, MAX_KEY_BYTES) for _ in range(count))
 
 
-def _alignment(reader: _Reader, metadata: dict[str, Value]) -> int:
+def _alignment(reader: BoundedFile, metadata: dict[str, Value]) -> int:
     value = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0 or value & (value - 1):
-        raise reader.refuse(f"general.alignment is {value!r}, not a power of two")
+        raise reader.refuse(f"general.alignment is {str(value)[:60]!r}, not a power of two")
+    if value > MAX_ALIGNMENT:
+        raise reader.refuse(f"general.alignment is {value}, more than any model's")
     return value
 
 
-def _tensor(reader: _Reader) -> Tensor:
+def _tensors(reader: BoundedFile, count: int) -> tuple[Tensor, ...]:
+    tensors: dict[str, Tensor] = {}
+    for _ in range(count):
+        tensor = _tensor(reader)
+        if tensor.name in tensors:
+            raise reader.refuse(f"the tensor {show(tensor.name)} stands there twice")
+        tensors[tensor.name] = tensor
+    return tuple(tensors.values())
+
+
+def _tensor(reader: BoundedFile) -> Tensor:
     name = reader.text("a tensor's name", MAX_NAME_BYTES)
-    what = f"the entry of tensor {name!r}"
+    what = f"the entry of tensor {show(name)}"
     n_dimensions = reader.u32(what)
     if not 0 < n_dimensions <= MAX_DIMENSIONS:
-        raise reader.refuse(f"tensor {name!r} has {n_dimensions} dimensions")
+        raise reader.refuse(f"tensor {show(name)} has {n_dimensions} dimensions")
     shape = tuple(reader.u64(what) for _ in range(n_dimensions))
     code, offset = reader.u32(what), reader.u64(what)
+    if code in REMOVED:
+        raise ModelError(
+            f"{reader.path}: tensor {show(name)} has the type {REMOVED[code]}, which llama.cpp no longer loads. "
+            "Download the model quantised otherwise; Q4_0 replaces the types packed for ARM."
+        )
     if code not in BY_CODE:
         raise ModelError(
-            f"{reader.path}: tensor {name!r} has the type {code}, which this version does not know. "
+            f"{reader.path}: tensor {show(name)} has the unknown type {code}. "
             "Use a newer tokfleet, or a model quantised otherwise."
         )
     kind = BY_CODE[code]
     if 0 in shape or shape[0] % kind.block_weights:
-        raise reader.refuse(f"tensor {name!r} of type {kind.name} has the impossible shape {shape}")
+        raise reader.refuse(f"tensor {show(name)} of type {kind.name} has the impossible shape {shape}")
     return Tensor(name, shape, kind, offset)
 
 
-def _check_data(reader: _Reader, tensors: tuple[Tensor, ...], data_offset: int) -> None:
-    last = max(tensors, key=lambda tensor: tensor.offset + tensor.n_bytes, default=None)
+def _check_data(reader: BoundedFile, header: Header) -> None:
+    last = max(header.tensors, key=lambda tensor: tensor.offset + tensor.n_bytes, default=None)
     if last is None:
         return
-    end = data_offset + last.offset + last.n_bytes
-    if end > reader.file_bytes:
+    end = header.data_offset + last.offset + last.n_bytes
+    if end <= reader.file_bytes:
+        return
+    packed = sum(tensor.n_bytes for tensor in header.tensors) + header.alignment * len(header.tensors)
+    if reader.file_bytes <= header.data_offset and last.offset < packed:
         raise ModelError(
-            f"{reader.path} is not complete: the file is {reader.file_bytes} bytes, needs {end} "
-            f"(for tensor {last.name!r}). Download or copy it again."
+            f"{reader.path} holds a header only, without weights: the file is {reader.file_bytes} bytes, needs {end}. "
+            f"Download it again, or make a model of that shape with `tokfleet model synth --like {reader.path}`."
         )
+    raise ModelError(
+        f"{reader.path} is not complete: the file is {reader.file_bytes} bytes, needs {end} "
+        f"(for tensor {last.name!r}). Download or copy it again."
+    )

@@ -1,6 +1,5 @@
 """The header of a GGUF file as bytes: metadata, tensor table, padding (stdlib only)."""
 
-import math
 import struct
 from collections.abc import Iterable, Sequence
 
@@ -13,28 +12,35 @@ Entry = tuple[str, str, Scalar]
 _CODES = {name: (code, layout) for code, (name, layout) in SCALARS.items()}
 
 
-def lay_out(tensors: Iterable[tuple[str, tuple[int, ...], TensorType]]) -> tuple[Tensor, ...]:
+def lay_out(
+    tensors: Iterable[tuple[str, tuple[int, ...], TensorType]], alignment: int = DEFAULT_ALIGNMENT
+) -> tuple[Tensor, ...]:
     """Return the tensors one after the other, each at an aligned offset from the data's start."""
     placed: list[Tensor] = []
     offset = 0
     for name, shape, kind in tensors:
         placed.append(Tensor(name, shape, kind, offset))
-        offset = padded(offset + placed[-1].n_bytes)
+        offset = padded(offset + placed[-1].n_bytes, alignment)
     return tuple(placed)
 
 
-def header_bytes(metadata: Sequence[Entry], tensors: Sequence[Tensor]) -> bytes:
-    """Return everything in front of the tensor data, padded up to where that begins."""
+def header_bytes(
+    metadata: Sequence[Entry | bytes], tensors: Sequence[Tensor], alignment: int = DEFAULT_ALIGNMENT
+) -> bytes:
+    """Return everything in front of the tensor data, padded up to where that begins.
+
+    A metadata entry may also be bytes: a key with its value as it stands in another file.
+    """
     parts = [MAGIC, struct.pack("<IQQ", 3, len(tensors), len(metadata))]
-    parts += [_entry(*entry) for entry in metadata]
+    parts += [entry if isinstance(entry, bytes) else _entry(*entry) for entry in metadata]
     parts += [_row(tensor) for tensor in tensors]
     whole = b"".join(parts)
-    return whole.ljust(padded(len(whole)), b"\0")
+    return whole.ljust(padded(len(whole), alignment), b"\0")
 
 
-def padded(size: int) -> int:
+def padded(size: int, alignment: int = DEFAULT_ALIGNMENT) -> int:
     """Return `size` rounded up to the alignment of tensor data."""
-    return math.ceil(size / DEFAULT_ALIGNMENT) * DEFAULT_ALIGNMENT
+    return -(-size // alignment) * alignment
 
 
 def stored(kind: str, value: Scalar) -> Scalar:

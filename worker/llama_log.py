@@ -2,6 +2,8 @@
 
 import re
 
+from worker import reasons
+
 GGML_LOG_LEVEL_DEBUG = 1
 MIB = 1 << 20
 
@@ -68,8 +70,14 @@ class LogText:
         """Return the names of the devices that layers may lie on, in order."""
         return list(dict.fromkeys(re.findall(r"using device (\S+) \(", "".join(self.lines))))
 
+    def mlock_refused(self) -> bool:
+        """Return whether the system did not let llama.cpp lock all of the weights in memory."""
+        return self.search(r"failed to mlock") is not None
+
+    def notes(self) -> tuple[str, ...]:
+        """Return in words what was done otherwise than asked though nothing failed."""
+        return reasons.notes("".join(self.lines))
+
     def last_error(self) -> str:
-        """Return the last lines of the log that say what went wrong, as one line."""
-        words = r"error|fail|unable|invalid|requires|not support"
-        told = [line.strip() for line in "".join(self.lines).splitlines() if re.search(words, line)]
-        return "; ".join(told[-2:]) or "it gave no reason"
+        """Return what the log says went wrong, as one line."""
+        return reasons.reason("".join(self.lines)) or "it gave no reason"

@@ -4,82 +4,20 @@ from __future__ import annotations
 
 import gc
 import math
-import random
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
-from schema.job import VERIFY_PASSES, Test
+from schema.job import Test
 from schema.record import Sample
+from worker.prepared import Filled, Prepared, fill, prepare
+from worker.seam import Batches, Clock, Engine, EngineError
 
 WARMUP_PASSES = 3
-WARMUP_NS = 5_000_000_000
+WARMUP_NS = 1_000_000_000
+WARMUP_STEPS = 8
 WARMUP_SETTLED = 0.02
-
-Clock = Callable[[], int]
-"""Returns monotonic nanoseconds."""
-
-
-class EngineError(Exception):
-    """llama.cpp said no; the text is its reason in words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One token of a batch that holds several sequences, or of which several answers are wanted."""
-
-    token: int
-    position: int
-    sequence: int = 0
-    wanted: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Batches:
-    """Batches ready to be submitted; `keep` owns the memory they point into."""
-
-    items: list[Any]
-    keep: Any = None
-
-
-class Engine(Protocol):
-    """What the loop needs of a context of llama.cpp."""
-
-    n_batch: int
-    n_vocab: int
-    bos: int | None
-
-    def prepare(self, tokens: list[int], size: int) -> Batches:
-        """Return `tokens` as batches of at most `size`."""
-
-    def prepare_entries(self, entries: Sequence[Entry], size: int) -> Batches:
-        """Return `entries` as batches of at most `size`."""
-
-    def process(self, batch: Any) -> None:
-        """Submit one batch."""
-
-    def synchronize(self) -> None:
-        """Wait until everything submitted has been computed."""
-
-    def clear(self) -> None:
-        """Empty the memory."""
-
-    def n_past(self, sequence: int = 0) -> int:
-        """Return how many tokens the memory holds of a sequence."""
-
-    def take_back(self, n_past: int) -> None:
-        """Remove the first sequence's tokens from position `n_past` on."""
-
-    def save(self) -> Any:
-        """Return what the memory holds of the first sequence."""
-
-    def restore(self, state: Any, sequence: int = 0) -> None:
-        """Bring back what `save` returned, as the content of `sequence`."""
-
-    def logits(self) -> list[float]:
-        """Return the logits of the last token processed."""
 
 
 @dataclass(slots=True)
@@ -94,34 +32,6 @@ class Measured:
     warmup_passes: int = 0
     token_ns: array[int] | None = None
     first_token_ns: list[int] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Filled:
-    """The deepest context that was filled so far with the same settings, for the tests that go on from there."""
-
-    depth: int = 0
-    state: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """The tokens of one test, ready to be submitted again and again: the prompt at once, then step by step."""
-
-    test: Test
-    prompt: Batches
-    steps: Batches
-    stamps: array[int]
-    depth_state: Any = None
-
-
-def random_tokens(engine: Engine, n: int, seed: int, first_is_bos: bool) -> list[int]:
-    """Return `n` token ids drawn uniformly from the vocabulary; the first is BOS where the vocabulary has one."""
-    rng = random.Random(seed)
-    tokens = [rng.randrange(engine.n_vocab) for _ in range(n)]
-    if tokens and first_is_bos and engine.bos is not None:
-        tokens[0] = engine.bos
-    return tokens
 
 
 def measure(
@@ -143,8 +53,8 @@ def measure(
     logits that are not finite or all equal. `cpu_clock` counts the CPU time of all `n_threads`.
     """
     found = Measured(token_ns=array("q") if test.n_gen or test.n_verify else None)
-    depth_state = _fill(engine, test, seed, clock, stage, found, filled or Filled())
-    prepared = _prepare(engine, test, seed, depth_state)
+    depth_state, found.fill_seconds = fill(engine, test, seed, clock, stage, filled or Filled())
+    prepared = prepare(engine, test, seed, depth_state)
     stage("warmup")
     _warm_up(engine, prepared, clock, found)
     stage({"pp": "prefill", "pg": "prefill", "tg": "decode", "verify": "verify"}[test.kind])
@@ -161,80 +71,6 @@ def measure(
             found.first_token_ns.append(prepared.stamps[0] - start)
         keep(_sample(test, repetition, start, middle, end, busy / n_threads))
     return found
-
-
-def _fill(
-    engine: Engine, test: Test, seed: int, clock: Clock, stage: Callable[[str], None], found: Measured, filled: Filled
-) -> Any:
-    """Fill the context to the test's depth once, untimed, and return its state (None at depth 0).
-
-    Goes on from `filled` where that is less deep. `stage` hears of every batch, so that a
-    fill that takes an hour is known to be alive.
-    """
-    if test.n_depth == 0:
-        return None
-    begun = clock()
-    engine.clear()
-    kept = _go_on_from(engine, filled, test.n_depth)
-    if kept < test.n_depth:
-        stage("fill")
-        tokens = random_tokens(engine, test.n_depth, seed + 1, True)[kept:]
-        batches = engine.prepare(tokens, engine.n_batch)  # owns the memory of its items
-        for batch in batches.items:
-            stage("fill")
-            engine.process(batch)
-            engine.synchronize()
-        filled.state, filled.depth = engine.save(), test.n_depth
-    found.fill_seconds = (clock() - begun) / 1e9
-    return filled.state
-
-
-def _go_on_from(engine: Engine, filled: Filled, n_depth: int) -> int:
-    """Bring back what is filled already and return how many tokens that are; 0 where it is of no use here."""
-    if not 0 < filled.depth <= n_depth:
-        return 0
-    try:
-        engine.restore(filled.state)
-    except EngineError:
-        engine.clear()
-        return 0
-    return filled.depth
-
-
-def _prepare(engine: Engine, test: Test, seed: int, depth_state: Any) -> Prepared:
-    prompt = random_tokens(engine, test.n_prompt * test.n_parallel, seed + 2, test.n_depth == 0)
-    n_steps = VERIFY_PASSES if test.n_verify else test.n_gen
-    per_step = test.n_verify or test.n_parallel
-    generated = random_tokens(engine, n_steps * per_step, seed + 3, test.n_depth == 0 and test.n_prompt == 0)
-    if test.n_parallel > 1 or test.n_verify:
-        prompt_batches = engine.prepare_entries(_side_by_side(prompt, test), engine.n_batch)
-        steps = engine.prepare_entries(_steps(generated, test), per_step)
-    else:
-        prompt_batches, steps = engine.prepare(prompt, engine.n_batch), engine.prepare(generated, 1)
-    return Prepared(
-        test=test,
-        prompt=prompt_batches,
-        steps=steps,
-        stamps=array("q", bytes(8 * n_steps)),
-        depth_state=depth_state,
-    )
-
-
-def _side_by_side(prompt: list[int], test: Test) -> list[Entry]:
-    """Return the prompts of all sequences, one after the other; an answer is wanted of each one's last token."""
-    n = test.n_prompt
-    return [
-        Entry(token, test.n_depth + index % n, index // n, wanted=index % n == n - 1)
-        for index, token in enumerate(prompt)
-    ]
-
-
-def _steps(tokens: list[int], test: Test) -> list[Entry]:
-    """Return one token per sequence and step or, when verifying, the same few positions in each pass."""
-    if test.n_verify:
-        return [Entry(token, test.n_depth + index % test.n_verify) for index, token in enumerate(tokens)]
-    first, side = test.n_depth + test.n_prompt, test.n_parallel
-    return [Entry(token, first + index // side, index % side) for index, token in enumerate(tokens)]
 
 
 def _submit(engine: Engine, batches: Batches) -> None:
@@ -259,14 +95,18 @@ def _expect(engine: Engine, test: Test, n_tokens: int) -> None:
 
 
 def _warm_up(engine: Engine, prepared: Prepared, clock: Clock, found: Measured) -> None:
-    """Run the test's own shape until two passes agree within 2 %, at most 3 passes or 5 seconds."""
+    """Run the test's own shape until two passes agree within 2 %, at most 3 passes or, after the first, one second.
+
+    Of the decode a pass has the first 8 tokens: all of them are alike. A pass that takes long has warmed
+    everything; many short ones are what a fast device needs.
+    """
     begun = clock()
     previous = 0
     while found.warmup_passes < WARMUP_PASSES:
         _reset(engine, prepared)
         start = clock()
         _submit(engine, prepared.prompt)
-        for batch in prepared.steps.items:
+        for batch in prepared.steps.items[:WARMUP_STEPS]:
             engine.process(batch)
             engine.synchronize()
             if prepared.test.n_verify:
@@ -340,12 +180,15 @@ def _no_garbage_collection() -> Iterator[None]:
 def _collect_latencies(token_ns: array[int], stamps: array[int], middle: int) -> None:
     previous = middle
     for stamp in stamps:
+        if stamp <= previous:
+            raise EngineError("the clock did not advance during a token: it is too coarse, or it was set back")
         token_ns.append(stamp - previous)
         previous = stamp
 
 
 def _sample(test: Test, repetition: int, start: int, middle: int, end: int, busy_ns: float) -> Sample:
-    if end <= start:
+    parts = ((start, middle, test.n_prompt), (middle, end, test.n_gen or test.n_verify))
+    if end <= start or any(later <= earlier for earlier, later, n_tokens in parts if n_tokens):
         raise EngineError(f"the clock did not advance during repetition {repetition}")
     return Sample(
         repetition=repetition,

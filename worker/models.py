@@ -1,7 +1,5 @@
 """From a model as a sweep names it to a file that can be loaded: its identity, its sizes, the file itself."""
 
-import difflib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,17 +7,18 @@ from typing import Literal
 
 from schema.errors import HostError, ModelError
 from schema.job import ModelRef
-from worker import synthetic
-from worker.digests import cached_sha256, content_sha256, quick_digest, remember
+from worker import hub, recipe, synthetic
+from worker.digests import cached_sha256, content_sha256, joined, quick_digest, remember
 from worker.facts import Facts, facts
-from worker.gguf import read_header
 from worker.home import home as default_home
 from worker.home import make_writable
+from worker.like import PREFIX, read_skeleton, recipe_like
+from worker.model_path import existing_file, model_file
+from worker.recipe import Recipe
+from worker.split import parts_of, read_model
 
 HASHED_AT_ONCE_BYTES = 2 << 30
 """A file up to this size is hashed for a plan; above, a quick identity stands in so that the plan need not wait."""
-
-MAX_NAMES = 10_000
 
 Progress = Callable[[str, float], None]
 """Called with what is being done (`build`, `hash`) and the share of it that is done."""
@@ -27,7 +26,7 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """A model's file on this host, and the SHA-256 of its content."""
+    """A model's file on this host (of several the first), the SHA-256 of its content and the size of all."""
 
     path: Path
     sha256: str
@@ -35,19 +34,34 @@ class Resolved:
     synthetic: bool
 
 
-def reference(source: Literal["path", "synthetic"], spec: str, base: Path) -> ModelRef:
+def reference(source: Literal["path", "synthetic", "hf"], spec: str, base: Path) -> ModelRef:
     """Return what identifies the model, without building it or reading a huge file.
 
-    A relative path counts from `base`. The identity is `sha256:…` of the content, `quick:…` (size,
+    A relative path counts from `base`; it may be a directory with one model in it, or any part of a
+    split set, which stands for all parts. The identity is `sha256:…` of the content, `quick:…` (size,
     first and last MiB) for a file over HASHED_AT_ONCE_BYTES that was never hashed, or
-    `synthetic:shape:quantisation:seed:v<generator>`. Raises ModelError with the nearest names where
-    there is no such file or shape.
+    `synthetic:shape:quantisation:seed:v<generator>`; a synthetic model `like:FILE` has the digest of
+    that file's header there. A model of the hub is looked up in this machine's cache, and its `spec` gets
+    the revision; its identity is that of its content, too. Raises ModelError with the nearest names
+    where there is no such file or shape, and names the part of a set that is missing.
     """
     if source == "synthetic":
-        model = synthetic.parse(spec)
-        return ModelRef(source=source, spec=model.spec, identity=model.identity)
-    path = _existing_file(Path(os.path.abspath(base / _expanded(spec))))
-    return ModelRef(source=source, spec=str(path), identity=_identity(path, _home_if_any()))
+        made = recipe_of(spec, base)
+        return ModelRef(source=source, spec=made.spec, identity=made.identity)
+    if source == "hf":
+        found = hub.find(hub.parse(spec))
+        parts = parts_of(found.path)
+        whole = f"{hub.parse(spec).repository}@{found.revision}/{found.file}"
+        return ModelRef(source=source, spec=whole, identity=_identity(parts, _home_if_any()))
+    parts = parts_of(model_file(base, spec))
+    return ModelRef(source=source, spec=str(parts[0]), identity=_identity(parts, _home_if_any()))
+
+
+def recipe_of(spec: str, base: Path = Path("/"), seed: int = 0) -> Recipe:
+    """Return what makes the synthetic model that `spec` names: SHAPE:QUANTISATION, or `like:FILE` from `base`."""
+    if spec.startswith(PREFIX):
+        return recipe_like(model_file(base, spec.removeprefix(PREFIX)), seed)
+    return synthetic.recipe_of(replace(synthetic.parse(spec), seed=seed))
 
 
 def describe(ref: ModelRef) -> Facts:
@@ -55,9 +69,11 @@ def describe(ref: ModelRef) -> Facts:
 
     Raises ModelError where the file is no GGUF of a language model, and says what it is.
     """
+    if ref.source == "synthetic" and ref.spec.startswith(PREFIX):
+        return facts(read_skeleton(existing_file(Path(ref.spec.removeprefix(PREFIX)))).header, ref.spec)
     if ref.source == "synthetic":
-        return facts(synthetic.header(_synthetic(ref)), ref.spec)
-    return facts(read_header(_existing_file(Path(ref.spec))), ref.spec)
+        return facts(synthetic.header(synthetic.parse(ref.spec)), ref.spec)
+    return facts(read_model(_file(ref)).header, ref.spec)
 
 
 def resolve(ref: ModelRef, home: Path, progress: Progress) -> Resolved:
@@ -66,16 +82,28 @@ def resolve(ref: ModelRef, home: Path, progress: Progress) -> Resolved:
     Raises ModelError where the file is not what `ref` says, HostError where `home` cannot be written.
     """
     if ref.source == "synthetic":
-        return _resolve_synthetic(_synthetic(ref), home, progress)
-    path = _existing_file(Path(ref.spec))
-    header = read_header(path)
+        return _resolve_synthetic(_recipe(ref), home, progress)
+    files = read_model(hub.fetch(hub.parse(ref.spec), progress).path if ref.source == "hf" else _file(ref))
     kind, _, expected = ref.identity.partition(":")
-    if kind == "quick" and quick_digest(path) != expected:
-        raise _changed(path)
-    sha256 = content_sha256(path, home, lambda share: progress("hash", share))
+    if kind == "quick" and joined([quick_digest(part) for part in files.parts]) != expected:
+        raise _changed(files.parts[0])
+    sha256 = _whole_sha256(files.parts, home, progress)
     if kind == "sha256" and sha256 != expected:
-        raise _changed(path)
-    return Resolved(path=path, sha256=sha256, file_bytes=header.file_bytes, synthetic=False)
+        raise _changed(files.parts[0])
+    return Resolved(path=files.parts[0], sha256=sha256, file_bytes=files.header.file_bytes, synthetic=False)
+
+
+def _file(ref: ModelRef) -> Path:
+    """Return the (first) file of a model that is not synthetic."""
+    return hub.find(hub.parse(ref.spec)).path if ref.source == "hf" else existing_file(Path(ref.spec))
+
+
+def _whole_sha256(parts: tuple[Path, ...], home: Path | None, progress: Progress = lambda *_: None) -> str:
+    def tell(done: int) -> Callable[[float], None]:
+        return lambda share: progress("hash", (done + share) / len(parts))
+
+    found = (hub.sha256_of(part) or content_sha256(part, home, tell(n)) for n, part in enumerate(parts))
+    return joined(list(found))
 
 
 def _changed(path: Path) -> ModelError:
@@ -84,34 +112,34 @@ def _changed(path: Path) -> ModelError:
     )
 
 
-def _resolve_synthetic(model: synthetic.Synthetic, home: Path, progress: Progress) -> Resolved:
-    path = home / "models" / model.filename
-    file_bytes = synthetic.header(model).file_bytes
-    if path.is_file() and path.stat().st_size == file_bytes:
+def _resolve_synthetic(made: Recipe, home: Path, progress: Progress) -> Resolved:
+    path = home / "models" / made.filename
+    if path.is_file() and path.stat().st_size == made.file_bytes:
         sha256 = content_sha256(path, home, lambda share: progress("hash", share))
     else:
-        path, sha256 = synthetic.build(model, make_writable(path.parent), progress)
+        path, sha256 = recipe.build(made, make_writable(path.parent), progress)
         remember(path, sha256, home)
-    return Resolved(path=path, sha256=sha256, file_bytes=file_bytes, synthetic=True)
+    return Resolved(path=path, sha256=sha256, file_bytes=made.file_bytes, synthetic=True)
 
 
-def _synthetic(ref: ModelRef) -> synthetic.Synthetic:
-    """Return the model that `ref` means; raises ModelError where this host would make other bytes."""
-    seed = ref.identity.split(":")[3:4]
-    model = replace(synthetic.parse(ref.spec), seed=int(seed[0]) if seed and seed[0].isdecimal() else 0)
-    if model.identity != ref.identity:
+def _recipe(ref: ModelRef) -> Recipe:
+    """Return what makes the model that `ref` means; raises ModelError where this host would make other bytes."""
+    number = ref.identity.split(":")[3:4]
+    seed = int(number[0]) if number and number[0].isdecimal() else 0
+    made = recipe_of(ref.spec, seed=seed)
+    if made.identity != ref.identity:
         raise ModelError(
-            f"The plan wants {ref.identity}, this host makes {model.identity}. "
+            f"The plan wants {ref.identity}, this host makes {made.identity}. "
             "Install the same version of tokfleet on both, or plan again."
         )
-    return model
+    return made
 
 
-def _identity(path: Path, home: Path | None) -> str:
-    known = cached_sha256(path, home)
-    if known is None and path.stat().st_size > HASHED_AT_ONCE_BYTES:
-        return f"quick:{quick_digest(path)}"
-    return f"sha256:{known or content_sha256(path, home)}"
+def _identity(parts: tuple[Path, ...], home: Path | None) -> str:
+    known = [hub.sha256_of(part) or cached_sha256(part, home) for part in parts]
+    if None in known and sum(part.stat().st_size for part in parts) > HASHED_AT_ONCE_BYTES:
+        return f"quick:{joined([quick_digest(part) for part in parts])}"
+    return f"sha256:{_whole_sha256(parts, home)}"
 
 
 def _home_if_any() -> Path | None:
@@ -119,48 +147,3 @@ def _home_if_any() -> Path | None:
         return default_home()
     except HostError:
         return None  # a plan needs no home: nothing is remembered then
-
-
-def _expanded(spec: str) -> Path:
-    try:
-        return Path(spec).expanduser()
-    except RuntimeError as error:
-        raise ModelError(f"{spec!r} begins with a home directory that is not known. Write the path out.") from error
-
-
-def _existing_file(path: Path) -> Path:
-    try:
-        if path.is_file():
-            return path
-        if path.exists():
-            raise ModelError(f"{path} is no file{_hint(path)}. Name a GGUF file.")
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{str(path)!r} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
-    missing = path
-    while not missing.parent.exists():
-        missing = missing.parent
-    what = "model file" if missing == path else "directory"
-    raise ModelError(f"There is no {what} {missing}.{_near(missing)}")
-
-
-def _hint(path: Path) -> str:
-    names = [name for name in _names(path) if name.endswith(".gguf")] if path.is_dir() else []
-    return f" but a directory, with {', '.join(sorted(names)[:3])} in it" if names else ""
-
-
-def _near(path: Path) -> str:
-    """Return a sentence with the nearest names beside `path`, or with what GGUF files there are."""
-    names = _names(path.parent)
-    near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.5)
-    if near:
-        return f" Did you mean {', '.join(near)}?"
-    models = sorted(name for name in names if name.endswith(".gguf"))
-    return f" In {path.parent} there are {', '.join(models[:3])}." if models else ""
-
-
-def _names(directory: Path) -> list[str]:
-    try:
-        with os.scandir(directory) as entries:
-            return [entry.name for entry, _ in zip(entries, range(MAX_NAMES), strict=False)]
-    except OSError:
-        return []

@@ -14,18 +14,21 @@ from typing import Any
 from schema.job import Assignment, Job
 from schema.record import Latency, Sample
 from schema.settings import Settings
-from worker.measure import EngineError, Filled, Measured, measure
+from worker.measure import Measured, measure
+from worker.prepared import Filled
+from worker.seam import EngineError
 from worker.variables import in_force
 
 Emit = Callable[[dict[str, Any]], None]
 HISTOGRAM_BINS = 64
 
 
-def run(spec: dict[str, Any], assignments: list[Assignment], emit: Emit) -> None:
+def run(spec: dict[str, Any], assignments: list[Assignment], emit: Emit, engine: Any = None) -> None:
     """Measure `assignments` one after another with one loaded model; stop after the first that fails.
 
     `spec` holds `path`, `n_threads` (what each symbol means on this host). Every fact leaves
-    through `emit` as it is known: `attempt_start`, `stage`, `sample`, `attempt_end`.
+    through `emit` as it is known: `attempt_start`, `stage`, `sample`, `attempt_end`. `engine` has what
+    `worker.engine` has, and stands in for it.
     """
     model: Any = None
     load_seconds = 0.0
@@ -36,23 +39,24 @@ def run(spec: dict[str, Any], assignments: list[Assignment], emit: Emit) -> None
             if model is None:
                 emit({"event": "stage", "stage": "load"})
                 begun = time.perf_counter()
-                model = _load(Path(spec["path"]), assignment.job.settings)
+                engine = engine or _llama_cpp()
+                model = engine.Model(Path(spec["path"]), assignment.job.settings, engine.start())
                 load_seconds = time.perf_counter() - begun
-            end = _attempt(model, spec, assignment, shared.filled(assignment.job), emit)
+            end = _attempt(engine, model, spec, assignment, shared.filled(assignment.job), emit)
         except (EngineError, MemoryError) as error:
             emit({"event": "attempt_end", "attempt_uid": assignment.attempt_uid, "error": _say(error)})
             return
         emit({"event": "attempt_end", "attempt_uid": assignment.attempt_uid, "load_seconds": load_seconds, **end})
 
 
-def _load(path: Path, settings: Settings) -> Any:
+def _llama_cpp() -> Any:
     from worker import engine
 
-    return engine.Model(path, settings, engine.start())
+    return engine
 
 
 def _say(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    return str(error) if isinstance(error, EngineError) else "Python could get no more memory (MemoryError)"
 
 
 class Shared:
@@ -70,14 +74,14 @@ class Shared:
         return self._filled
 
 
-def _attempt(model: Any, spec: dict[str, Any], assignment: Assignment, filled: Filled, emit: Emit) -> dict[str, Any]:
+def _attempt(
+    engine: Any, model: Any, spec: dict[str, Any], assignment: Assignment, filled: Filled, emit: Emit
+) -> dict[str, Any]:
     """Measure one assignment in a fresh context and return what `attempt_end` tells of it."""
-    from worker.engine import Context
-
     job = assignment.job
     n_threads, n_threads_batch = _resolve_threads(job.settings, spec["n_threads"])
     emit({"event": "stage", "stage": "context"})
-    context = Context(model, job.settings, n_threads, job.test.n_ctx, n_threads_batch, job.test.n_parallel)
+    context = engine.Context(model, job.settings, n_threads, job.test.n_ctx, n_threads_batch, job.test.n_parallel)
     try:
         found = measure(
             context,
@@ -91,6 +95,7 @@ def _attempt(model: Any, spec: dict[str, Any], assignment: Assignment, filled: F
             n_threads if job.test.n_gen or job.test.n_verify else n_threads_batch,
             filled,
         )
+        emit({"event": "stage", "stage": "end"})
         resolved = asdict(job.settings) | {"n_threads": n_threads, "n_threads_batch": n_threads_batch}
         return _end(model, context, resolved, found)
     finally:
@@ -124,6 +129,7 @@ def _end(model: Any, context: Any, resolved: dict[str, Any], found: Measured) ->
         "fill_seconds": found.fill_seconds,
         "warmup_seconds": found.warmup_seconds,
         "warmup_passes": found.warmup_passes,
+        "notes": context.notes(),
     }
 
 

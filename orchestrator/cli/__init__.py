@@ -12,19 +12,20 @@ import click
 
 COMMANDS = {
     "run": ("run:run", "Measure a sweep: every test, model and setting in the file."),
+    "bench": ("bench:bench", "Measure what a command line of llama-bench says."),
     "resume": ("run:resume", "Measure what is still missing of a run."),
     "plan": ("run:plan", "Show what a sweep would measure, skip and cost."),
     "status": ("run:status", "Show how far the runs are."),
     "results": ("results:results", "List the measured rates, or what failed."),
     "sql": ("results:sql", "Ask the database a question in SQL; nothing can be changed."),
     "fingerprint": ("hosts:fingerprint", "Show who this machine is and what it is made of."),
-    "model": ("models:model", "List models, or make a synthetic one."),
+    "build": ("builds:build", "Add, list or remove builds of llama.cpp."),
+    "model": ("models:model", "Look into a model file, list models, or make one."),
     "db": ("db:db", "Create, upgrade or check the database."),
 }
 """Name -> (module of this package and attribute, one line of help), in the order of `--help`."""
 
 LATER = {
-    "bench": "`tokfleet run` measures a sweep file.",
     "cancel": "Ctrl-C ends a run; `tokfleet resume` measures the rest.",
     "cluster": "`tokfleet run` starts what it needs.",
     "compare": "`tokfleet sql` can set two rates side by side.",
@@ -44,7 +45,10 @@ LATER = {
 MEANT = {
     "benchmark": "run",
     "help": "--help",
+    "inspect": "model inspect",
+    "builds": "build list",
     "list": "results",
+    "llama-bench": "bench",
     "models": "model list",
     "query": "sql",
     "show": "results",

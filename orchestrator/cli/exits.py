@@ -79,7 +79,7 @@ def _usage(error: click.ClickException, arguments: list[str]) -> int:
 def _explain(habit: "Habit", arguments: list[str]) -> int:
     _tell(habit.text)
     try:
-        write((habit.sweep or "").splitlines())
+        write((habit.line or "").splitlines())
     except (BrokenPipeError, OutputError) as fault:
         return end(fault, arguments)
     return USAGE

@@ -1,180 +1,58 @@
-"""llama-bench's options, which people type out of habit: their names in a sweep file, and the file they make (pure)."""
+"""llama-bench's options typed after `tokfleet run` or `plan`: the line for `tokfleet bench` that does it (pure)."""
 
-import json
-import re
-from collections.abc import Callable
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from schema.errors import UsageError
+from orchestrator.cli.bench import OWN
+from orchestrator.interchange.llama_bench import translate
+from orchestrator.interchange.llama_bench_options import BY_NAME, REFUSED, Piece, known, pieces
 
-LARGEST = 2**31 - 1
-MOST_VALUES = 100
-RANGE = re.compile(r"(\d+)(?:-(\d+)(?:([+*])(\d+))?)?")
+ALSO = {"--repetition": "-r", "--repeat": "-r"}
+"""What people write besides for an option of llama-bench."""
 
 
 @dataclass(frozen=True, slots=True)
 class Habit:
-    """What to tell the person (at most two lines), and the sweep file that means the same where there is one."""
+    """What to tell the person, a line for each thing, and the command that does it where there is one."""
 
     text: str
-    sweep: str | None
+    line: str | None
 
 
-def numbers(value: str) -> list[int]:
-    """Return the numbers of a list or range as llama-bench writes them: `512,1024`, `128-512*2`, `1-4+1`.
-
-    Raises ValueError where `value` is neither.
-    """
-    found: list[int] = []
-    for part in value.split(","):
-        match = RANGE.fullmatch(part)
-        if match is None or len(part) > 40:
-            raise ValueError(f"a count is a whole number from 0 to {LARGEST}")
-        first, last = int(match[1]), int(match[2] or match[1])
-        sign, step = match[3] or "+", int(match[4] or 1)
-        while first <= last and len(found) <= MOST_VALUES:
-            found.append(first)
-            following = first * step if sign == "*" else first + step
-            first = following if following > first else last + 1
-    if not found or max(found) > LARGEST:
-        raise ValueError(f"a count is a whole number from 0 to {LARGEST}")
-    if len(found) > MOST_VALUES:
-        raise ValueError(f"more than {MOST_VALUES} values")
-    return found
-
-
-def _switches(value: str) -> list[Any]:
-    return [{"1": "on", "0": "off"}.get(part, part) for part in value.split(",")]
-
-
-def _words(value: str) -> list[Any]:
-    return [word for word in value.split(",") if word]
-
-
-def _layers(value: str) -> list[Any]:
-    return ["all" if part in ("-1", "all") or numbers(part)[0] >= 99 else numbers(part)[0] for part in value.split(",")]
-
-
-def _pairs(value: str) -> list[Any]:
-    pair = numbers(value)
-    if len(pair) != 2:
-        raise ValueError("it needs two counts, as in -pg 512,128")
-    return [pair]
-
-
-def _once(value: str) -> list[Any]:
-    count = numbers(value)
-    if len(count) != 1 or count[0] == 0:
-        raise ValueError("it needs one count, at least 1")
-    return count
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    names: tuple[str, ...]
-    key: str
-    read: Callable[[str], list[Any]]
-
-
-_PLACES = (
-    _Place(("-m", "--model"), "models.path", _words),
-    _Place(("-p", "--n-prompt"), "tests.n_prompt", numbers),
-    _Place(("-n", "--n-gen"), "tests.n_gen", numbers),
-    _Place(("-pg",), "tests.pg", _pairs),
-    _Place(("-d", "--n-depth"), "tests.n_depth", numbers),
-    _Place(("-b", "--batch-size"), "params.n_batch", numbers),
-    _Place(("-ub", "--ubatch-size"), "params.n_ubatch", numbers),
-    _Place(("-t", "--threads"), "params.n_threads", numbers),
-    _Place(("-ctk", "--cache-type-k"), "params.type_k", _words),
-    _Place(("-ctv", "--cache-type-v"), "params.type_v", _words),
-    _Place(("-ngl", "--n-gpu-layers"), "params.n_gpu_layers", _layers),
-    _Place(("-fa", "--flash-attn"), "params.flash_attn", _switches),
-    _Place(("-mmp", "--mmap"), "params.mmap", _switches),
-    _Place(("-r", "--repetitions", "--repetition", "--repeat"), "repeat", _once),
-)
-_ABSENT = re.compile(
-    "-(C|dev|dio|embd|hff?|mg|ncmoe|nkvo|nopo|oe?|ot|sm|ts)"
-    "|--(cpu-mask|cpu-strict|delay|device|main-gpu|numa|output|override-tensor|poll|prio|split-mode|tensor-split)"
-)
-_BY_NAME = {name: place for place in _PLACES for name in place.names}
-
-
-def explain(arguments: list[str]) -> Habit | None:
+def explain(arguments: Sequence[str]) -> Habit | None:
     """Return what these arguments of `run` or `plan` mean here, None where none is llama-bench's.
 
     Raises UsageError where a value cannot be meant, or nothing is left to measure.
     """
-    given, absent, others = _sorted(arguments[1:])
-    if not given and not absent:
+    command, *words = arguments
+    found = list(pieces([ALSO.get(word, word) for word in words], OWN))
+    theirs = [piece for piece in found if known(piece.name)]
+    if not theirs:
         return None
-    values = _values(given)
-    said = ", ".join(f"{name} is {_BY_NAME[name].key}" for name in dict(given)) or "none of them"
-    text = f"These are options of llama-bench; a sweep file has them by other names: {said}."
-    if others or not values.get("models.path"):
-        return Habit("\n".join([text, *_absent(absent)]), None)
-    return Habit("\n".join([f"{text} The file is printed here.", *_absent(absent)]), _sweep(values))
+    kept = [piece for piece in theirs if piece.name not in REFUSED]
+    if any(not known(piece.name, OWN) for piece in found):
+        return Habit("\n".join([_in_a_sweep_file(kept), *_left_out(theirs)]), None)
+    line = [word for piece in kept for word in piece.words]
+    notes = [remark for remark in translate(line, Path("/")).notes if "Without -m" not in remark]
+    text = "These are options of llama-bench, which `tokfleet bench` takes as they are. The line is printed here."
+    return Habit("\n".join([text, *_left_out(theirs), *notes]), _command(command, found, line))
 
 
-def _sorted(arguments: list[str]) -> tuple[list[tuple[str, str]], list[tuple[str, str]], list[str]]:
-    given: list[tuple[str, str]] = []
-    absent: list[tuple[str, str]] = []
-    others: list[str] = []
-    rest = iter(arguments)
-    for argument in rest:
-        name, equals, value = argument.partition("=")
-        if name in _BY_NAME or _ABSENT.fullmatch(name):
-            value = value if equals else next(rest, "")
-            (given if name in _BY_NAME else absent).append((name, value))
-        else:
-            others.append(argument)
-    return given, absent, others
+def _in_a_sweep_file(kept: Sequence[Piece]) -> str:
+    names = {piece.name: BY_NAME[piece.name].key for piece in kept if piece.name in BY_NAME}
+    said = ", ".join(f"{name} is {key}" for name, key in names.items()) or "none of them"
+    return f"These are options of llama-bench; a sweep file has them by other names: {said}."
 
 
-def _values(given: list[tuple[str, str]]) -> dict[str, list[Any]]:
-    values: dict[str, list[Any]] = {}
-    for name, value in given:
-        place = _BY_NAME[name]
-        try:
-            values.setdefault(place.key, []).extend(place.read(value))
-        except ValueError as error:
-            shown = value if len(value) <= 40 else value[:40] + "…"
-            raise UsageError(f"`{name} {shown}` ({place.key} in a sweep file) cannot be meant: {error}.") from error
-    for key, default in (("tests.n_prompt", 512), ("tests.n_gen", 128)):
-        values[key] = [value for value in values.get(key, [default]) if value != 0]
-    values = {place.key: values[place.key] for place in _PLACES if place.key in values}
-    if not any(values.get(f"tests.{key}") for key in ("n_prompt", "n_gen", "pg")):
-        raise UsageError("With no prompt token and no generated token there is nothing to measure.")
-    return values
+def _left_out(theirs: Sequence[Piece]) -> list[str]:
+    names = dict.fromkeys(piece.name for piece in theirs if piece.name in REFUSED)
+    return [f"{name} is left out: {REFUSED[name][0]}." for name in names]
 
 
-def _absent(absent: list[tuple[str, str]]) -> list[str]:
-    if not absent:
-        return []
-    text = f"Not in this version, hence left out: {', '.join(dict(absent))}."
-    split = next((value for name, value in absent if name in ("-ts", "--tensor-split")), "")
-    if "," in split:
-        shares = split.replace(",", "/")
-        text += (
-            f" And `{split}` with a comma means more runs in llama-bench; a slash, `{shares}`, means shares of one run."
-        )
-    return [text]
-
-
-def _sweep(values: dict[str, list[Any]]) -> str:
-    models = values["models.path"]
-    lines = [f"name: {json.dumps(Path(models[0]).stem or 'sweep')}", "models:"]
-    lines += [f"  - path: {json.dumps(model)}" for model in models]
-    for section in ("tests", "params"):
-        keys = {
-            key.partition(".")[2]: value for key, value in values.items() if key.startswith(f"{section}.") and value
-        }
-        if keys:
-            lines.append(f"{section}: {{{', '.join(f'{key}: {_list(value)}' for key, value in keys.items())}}}")
-    lines += [f"repeat: {count}" for count in values.get("repeat", [])[-1:]]
-    return "\n".join(lines)
-
-
-def _list(values: list[Any]) -> str:
-    return f"[{', '.join(_list(value) if isinstance(value, list) else str(value) for value in values)}]"
+def _command(command: str, found: Sequence[Piece], line: Sequence[str]) -> str:
+    model = [] if {"-m", "--model"} & {piece.name for piece in found} else ["-m", "FILE.gguf"]
+    own = [word for piece in found if piece.name in OWN for word in piece.words]
+    show = ["--print-sweep"] if command == "plan" else []
+    return shlex.join(["tokfleet", "bench", *show, *model, *line, *own])

@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,18 +11,24 @@ from orchestrator.cli.db import database_url, db_option
 from orchestrator.cli.output import format_option, note, terminal_width, write, write_rows
 from schema.errors import UsageError
 
+if TYPE_CHECKING:
+    from orchestrator.store import Store
+
 MOST_ROWS = 1_000_000_000
 
 
 @click.command()
 @click.argument("run", required=False)
+@click.option(
+    "--command", metavar="ID", help="Print the line of llama-bench that repeats this job or attempt (its uid)."
+)
 @click.option("--failed", is_flag=True, help="List the failed attempts and why they failed.")
 @click.option(
     "--limit", type=click.IntRange(1, MOST_ROWS), default=1000, show_default=True, help="At most so many rows."
 )
 @format_option
 @db_option
-def results(run: str | None, failed: bool, limit: int, form: str, db: str | None) -> None:
+def results(run: str | None, command: str | None, failed: bool, limit: int, form: str, db: str | None) -> None:
     """List the measured rates, newest first: all, or those of RUN (its uid, the start of it, or `latest`).
 
     As a table it shows what people ask first; every other format has all columns of the view.
@@ -30,6 +37,9 @@ def results(run: str | None, failed: bool, limit: int, form: str, db: str | None
     from orchestrator.store import Store
 
     with Store.open(database_url(db), create=False) as store:
+        if command is not None:
+            write([_llama_bench_line(store, command)])
+            return
         uid = store.run(run).run_uid if run else None
         rows = store.failures(uid, limit + 1) if failed else store.results(uid, limit + 1)
     if len(rows) > limit:
@@ -42,6 +52,14 @@ def results(run: str | None, failed: bool, limit: int, form: str, db: str | None
         write(failures_table(rows, width) if failed else results_table(rows, width))
     elif rows or form == "json":
         write_rows(tuple(rows[0]) if rows else (), [tuple(row.values()) for row in rows], form)
+
+
+def _llama_bench_line(store: "Store", uid: str) -> str:
+    from orchestrator.interchange.llama_bench_row import command_line
+
+    row = store.row(uid)
+    job = next(job for job in store.jobs(row["run_uid"]) if job.job_uid == row["job_uid"])
+    return command_line(job, row)
 
 
 @click.command()

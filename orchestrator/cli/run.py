@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.prepare import Prepared
     from orchestrator.store import Store
     from schema.run import Run
+    from schema.sweep import Sweep
 
 FAILED, IN_PART, INTERRUPTED = 1, 3, 130
 
@@ -49,6 +50,11 @@ def run(sweep: Path, yes: bool, python: str, db: str | None) -> int:
 
     Running a file again is a new run. Ctrl-C loses nothing that was measured.
     """
+    return measure_sweep(sweep, yes, python, db)
+
+
+def measure_sweep(sweep: "Path | Sweep", yes: bool, python: str, db: str | None) -> int:
+    """Plan the sweep (or the one in a file), ask where it is large, measure it, and return the exit status."""
     from orchestrator.store import Store
     from worker.home import writable_home
 
@@ -103,7 +109,7 @@ def status(run: str | None, form: str, db: str | None) -> None:
     write_rows(columns, [tuple(row[name] for name in columns) for row in rows], form)
 
 
-def _prepare(sweep: Path, home: Path, python: str, run_uid: str) -> "Prepared":
+def _prepare(sweep: "Path | Sweep", home: Path, python: str, run_uid: str) -> "Prepared":
     from orchestrator.prepare import prepare
 
     return prepare(sweep, home, python, run_uid)

@@ -14,22 +14,16 @@ import llama_cpp.llama_cpp as lib
 
 from schema.record import Effective, Memory
 from schema.settings import Settings
-from worker import backend
+from worker import backend, reasons
 from worker.engine.model import Model
 from worker.engine.params import mismatch, set_field
-from worker.measure import Batches, EngineError, Entry
+from worker.seam import Batches, EngineError, Entry
 
 FLASH_ATTN = {"auto": -1, "off": 0, "on": 1}
 GGML_TYPES = {
     "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "bf16": 30,
 }  # fmt: skip
 """Values of `enum ggml_type` for the types that a KV cache may have."""
-
-DECODE_ERRORS = {
-    1: "no room left in the context for the batch",
-    2: "aborted inside llama.cpp",
-    -1: "llama.cpp refused the batch as invalid",
-}
 
 
 class Context:
@@ -72,6 +66,10 @@ class Context:
         _check_pair(self.pointer, n_ctx, n_parallel, n_threads)
         self._threadpool = self._make_threadpool(n_threads)
         self._memory = lib.llama_get_memory(self.pointer)
+        if not self._memory:
+            raise EngineError(
+                "this model keeps no context: it is an encoder, such as an embedding model, and cannot decode"
+            )
         self.n_vocab, self.bos = model.n_vocab, model.bos
 
     def _make_threadpool(self, n_threads: int) -> backend.Threadpool | None:
@@ -133,6 +131,10 @@ class Context:
             peak_rss_bytes=_peak_bytes(), weights=self.model.weights, cache=cache, compute=log.buffers("compute")
         )
 
+    def notes(self) -> tuple[str, ...]:
+        """Return in words what was done otherwise than asked though nothing failed, while loading or since."""
+        return (*self.model.notes, *self.model.log.notes())
+
     def prepare(self, tokens: list[int], size: int) -> Batches:
         """Return `tokens` as batches of at most `size`, so that nothing is allocated in a timed window."""
         array = (lib.llama_token * len(tokens))(*tokens)
@@ -154,8 +156,7 @@ class Context:
         """Submit one batch; raises EngineError when llama.cpp does not process it."""
         code = lib.llama_decode(self.pointer, batch)
         if code != 0:
-            reason = DECODE_ERRORS.get(code, "a fatal error inside llama.cpp")
-            raise EngineError(f"llama_decode returned {code}: {reason}")
+            raise EngineError(reasons.decode_error(code, reasons.reason("".join(self.model.log.lines))))
 
     def synchronize(self) -> None:
         """Wait until everything submitted has been computed."""

@@ -15,7 +15,7 @@ from schema.settings import Settings
 from worker import backend
 from worker.engine.params import mismatch, set_field
 from worker.llama_log import LogText
-from worker.measure import EngineError
+from worker.seam import EngineError
 
 LOAD_MODE = {"auto": -1, "none": 0, "mmap": 1, "mlock": 2, "mmap+mlock": 3, "dio": 4}
 LAZY_MODE = {"off": 0, "auto": 1, "on": 2}
@@ -52,7 +52,11 @@ def start() -> Log:
 def _check_defaults() -> None:
     """Compare llama.cpp's own defaults, read through the binding's fields, with what llama.h says they are."""
     context, model = lib.llama_context_default_params(), lib.llama_model_default_params()
-    expected = {"n_batch": 2048, "n_ubatch": 512, "n_seq_max": 1, "type_k": 1, "type_v": 1, "flash_attn_type": -1}
+    expected = {
+        **{"n_batch": 2048, "n_ubatch": 512, "n_seq_max": 1, "n_threads": 4, "n_threads_batch": 4},
+        **{"rope_scaling_type": -1, "pooling_type": -1, "attention_type": -1, "flash_attn_type": -1},
+        **{"rope_freq_base": 0.0, "yarn_ext_factor": -1.0, "type_k": 1, "type_v": 1, "offload_kqv": True},
+    }
     for params, values in ((context, expected), (model, {"split_mode": 1, "main_gpu": 0, "vocab_only": False})):
         for name, value in values.items():
             found = getattr(params, name, value)
@@ -77,6 +81,7 @@ class Model:
             raise EngineError(f"llama.cpp could not load {path.name}: {log.last_error()}")
         self.load_in_effect = _load_in_effect(log, path, settings)
         self.weights = log.buffers("model")
+        self.notes = log.notes()
         self.vocab = lib.llama_model_get_vocab(self.pointer)
         self.n_vocab: int = lib.llama_vocab_n_tokens(self.vocab)
         self.bos: int | None = lib.llama_vocab_bos(self.vocab) if lib.llama_vocab_get_add_bos(self.vocab) else None
@@ -176,7 +181,7 @@ def _read_in_effect(log: Log, path: Path) -> Effective:
     if not maps.exists():
         return Effective(value=log.load_mode(), source="log")
     mapped = str(path.resolve()) in maps.read_text(errors="replace")
-    locked = int((re.search(r"VmLck:\s+(\d+)", status.read_text()) or [0, 0])[1]) > 0
+    locked = int((re.search(r"VmLck:\s+(\d+)", status.read_text()) or [0, 0])[1]) > 0 and not log.mlock_refused()
     if not mapped and log.load_mode() == "dio":
         return Effective(value="dio", source="log")
     return Effective(value="+".join(["mmap"] * mapped + ["mlock"] * locked) or "none", source="maps")

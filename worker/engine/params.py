@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from worker.measure import EngineError
+from worker.seam import EngineError
 
 
 def set_field(params: Any, name: str, value: Any, needed: bool = True) -> None:
