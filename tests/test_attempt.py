@@ -56,7 +56,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> ModelRef:
         ("begin(); say(event='stage', stage='lunch')", "stage lunch"),
         ("begin(); say(event='party')", "party None"),
         ("begin(); end(uid)", "the end of an attempt without a sample"),
-        ("begin(); say(event='attempt_end', error=7)", "AttributeError"),
+        ("begin(); say(event='attempt_end', error=7)", "TypeError"),
         ("begin(); say(event='sample', sample=sample()); end(uid, latency=[1])", "TypeError"),
         ("begin(); say(event='sample', sample=sample()); end(uid, in_effect={'a': 1})", "TypeError"),
     ],

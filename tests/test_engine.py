@@ -145,7 +145,7 @@ def test_a_mapped_file_is_seen_in_the_process_itself(gemma: Path) -> None:
 def test_an_impossible_context_fails_in_words_and_with_its_stage(gemma: Path) -> None:
     asked = Settings(n_threads=1, type_v="q8_0", flash_attn="off")
     (end,), _ = measure(gemma, (Test(n_prompt=8, n_gen=0), asked))
-    assert "quantized V cache requires flash_attn" in end["error"]
+    assert "a quantised V cache needs flash attention" in end["error"]
 
 
 def test_a_file_that_is_no_model_fails_in_words(tmp_path: Path) -> None:
