@@ -182,7 +182,14 @@ def compile_wheel(folder: Path, args: list[str]) -> Path:
     # The install step of CMake leaves libraries beside the Python files, where the next wheel would find them.
     shutil.rmtree(folder / "llama_cpp" / "lib", ignore_errors=True)
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "-v", "--no-deps"]
-    command += ["--no-build-isolation", "-C", f"build-dir={build}", "--wheel-dir", str(wheels), str(folder)]
+    command += [
+        "--no-build-isolation",
+        "--config-settings",
+        f"build-dir={build}",
+        "--wheel-dir",
+        str(wheels),
+        str(folder),
+    ]
     progress = step.Progress("compiling llama.cpp")
 
     def read(line: str) -> step.State | None:
