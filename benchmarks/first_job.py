@@ -15,7 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 GOAL_SECONDS = 15.0
-FIRST = "select min(test_time) as first from results where run_uid = (select run_uid from results limit 1)"
+LAST_RUN = "select run_uid from results order by test_time desc limit 1"
+FIRST = f"select min(test_time) as first from results where run_uid = ({LAST_RUN})"
 
 
 def seconds() -> float:

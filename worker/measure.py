@@ -15,7 +15,7 @@ from worker.prepared import Filled, Prepared, fill, prepare
 from worker.seam import Batches, Clock, Engine, EngineError
 
 WARMUP_PASSES = 3
-WARMUP_NS = 1_000_000_000
+WARMUP_NS = 300_000_000
 WARMUP_STEPS = 8
 WARMUP_SETTLED = 0.02
 
@@ -95,7 +95,7 @@ def _expect(engine: Engine, test: Test, n_tokens: int) -> None:
 
 
 def _warm_up(engine: Engine, prepared: Prepared, clock: Clock, found: Measured) -> None:
-    """Run the test's own shape until two passes agree within 2 %, at most 3 passes or, after the first, one second.
+    """Run the test's own shape until two passes agree within 2 %, at most 3 passes or, after the first, 0.3 seconds.
 
     Of the decode a pass has the first 8 tokens: all of them are alike. A pass that takes long has warmed
     everything; many short ones are what a fast device needs.
