@@ -60,8 +60,9 @@ def run_summary(rows: Sequence[Row], failures: Sequence[Row], where: str, width:
     lines = [f"Measured {_counted(len(rows), 'test')}" + (f", {len(failures)} failed." if failures else "."), ""]
     if rows:
         lines += _rates(rows, width)
+    settings = varying([*rows, *failures])
     for row in failures:
-        lines.append(f"failed: {_what(row)}: {row.get('stage')}: {_first_line(row.get('message'))}")
+        lines.append(f"failed: {_what(row, settings)}: {row.get('stage')}: {_first_line(row.get('message'))}")
     uid = next((str(row["run_uid"]) for row in (*rows, *failures) if row.get("run_uid")), None)
     return [
         *lines,
@@ -218,8 +219,9 @@ def _model(row: Row) -> str:
     return str(name).rpartition("/")[2]
 
 
-def _what(row: Row) -> str:
-    return escape(f"{_model(row)} {row.get('test')}")
+def _what(row: Row, settings: Sequence[str]) -> str:
+    told = [f"{name}={row.get(f'asked_{name}')}" for name in settings]
+    return escape(" ".join([_model(row), str(row.get("test")), *told]))
 
 
 def _first_line(text: Any) -> str:

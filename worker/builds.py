@@ -59,19 +59,20 @@ def find_named(name: str, home: Path, python: str) -> NamedBuild:
     return known[name]
 
 
+def check_name(name: str, home: Path) -> None:
+    """Raise HostError for a name that is taken or is none."""
+    if not NAME.fullmatch(name) or name == DEFAULT:
+        raise HostError(f"{name!r} cannot be a build's name. Use letters, digits, dots and dashes, not `default`.")
+    known = named_builds(home)
+    if name in known:
+        taken = known[name].path
+        raise HostError(f"A build called {name} is there already ({taken}). Remove it first, or choose another name.")
+
+
 def add_build(build: NamedBuild, home: Path) -> None:
     """Keep `build` under its name; HostError for a name that is taken or is none."""
-    if not NAME.fullmatch(build.name) or build.name == DEFAULT:
-        raise HostError(
-            f"{build.name!r} cannot be a build's name. Use letters, digits, dots and dashes, not `default`."
-        )
-    known = named_builds(home)
-    if build.name in known:
-        taken = known[build.name].path
-        raise HostError(
-            f"A build called {build.name} is there already ({taken}). Remove it first, or choose another name."
-        )
-    _write({**known, build.name: build}, home)
+    check_name(build.name, home)
+    _write({**named_builds(home), build.name: build}, home)
 
 
 def remove_build(name: str, home: Path) -> NamedBuild:

@@ -65,14 +65,13 @@ def add(name: str, python: str | None, llama_bench: str | None, cmake_args: str,
     whatever the options.
     """
     from schema.errors import UsageError
-    from worker.builds import NamedBuild, add_build, named_builds
+    from worker.builds import NamedBuild, add_build, check_name
     from worker.home import writable_home
 
     if python and llama_bench:
         raise UsageError("A build is either a Python or a llama-bench: give --python or --llama-bench, not both.")
     home = writable_home()
-    if name in named_builds(home):
-        add_build(NamedBuild(name=name, kind="python", path=""), home)  # says that the name is taken
+    check_name(name, home)
     if llama_bench:
         made = NamedBuild(name=name, kind="llama-bench", path=str(Path(llama_bench).absolute()))
     else:

@@ -74,12 +74,19 @@ def measure_sweep(sweep: "Path | Sweep", yes: bool, python: str, db: str | None)
 @python_option
 @db_option
 def resume(run: str, python: str, db: str | None) -> int:
-    """Measure what RUN (its uid or the start of it; default: the latest) still lacks."""
+    """Measure what RUN (its uid or the start of it; default: the latest) still lacks.
+
+    What failed is not tried again: run the file anew for that.
+    """
     from orchestrator.store import Store
 
     url = database_url(db)
     with Store.open(url, create=False) as store:
-        return _measure(store, url, store.run(run).run_uid, python, {}, 0)
+        uid = store.run(run).run_uid
+        if not store.remaining_jobs(uid):
+            note(f"Nothing is missing of run {uid[:8]}; what failed is not tried again.")
+            return _conclude(store, url, uid, False, 0)
+        return _measure(store, url, uid, python, {}, 0)
 
 
 @click.command()
