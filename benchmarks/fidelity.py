@@ -137,14 +137,24 @@ def compare(
     run_ours: Iterator[Measurement], run_theirs: Callable[[], Measurement], max_pairs: int = MAX_PAIRS
 ) -> tuple[int, str]:
     """Run pairs until the ratio is known; return the exit code and the verdict in words."""
+    next(run_ours)  # its first repetition follows its own warm-up, not one of llama-bench's runs
+    return verdict(*pairs_of(run_ours.__next__, run_theirs, max_pairs))
+
+
+def pairs_of(
+    first: Callable[[], Measurement], second: Callable[[], Measurement], max_pairs: int
+) -> tuple[list[tuple[float, float]], int]:
+    """Return the rates (first, second) of the good pairs, and how many were dropped as disturbed.
+
+    The order within a pair alternates. Ends when the ratio is known, or after `max_pairs` of either kind.
+    """
     pairs: list[tuple[float, float]] = []
     dropped = 0
-    next(run_ours)  # its first repetition follows its own warm-up, not one of llama-bench's runs
     while len(pairs) < max_pairs and dropped < max_pairs:
         if (len(pairs) + dropped) % 2 == 0:
-            a, b = next(run_ours), run_theirs()
+            a, b = first(), second()
         else:
-            b, a = run_theirs(), next(run_ours)
+            b, a = second(), first()
         if min(a.cpu_share, b.cpu_share) < MIN_SHARE:
             dropped += 1
             continue
@@ -152,7 +162,7 @@ def compare(
         print(f"{len(pairs)} pairs, {dropped} dropped, the last {a.rate / b.rate:.3f}", file=sys.stderr)
         if len(pairs) >= MIN_PAIRS and _half_width(pairs) <= WIDTH:
             break
-    return verdict(pairs, dropped)
+    return pairs, dropped
 
 
 def _half_width(pairs: list[tuple[float, float]]) -> float:

@@ -21,7 +21,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,13 +31,12 @@ from benchmarks.fidelity import (
     CACHE,
     MAX_PAIRS,
     MIN_PAIRS,
-    MIN_SHARE,
     TESTS,
     WIDTH,
-    Measurement,
     interval,
     model_file,
     ours,
+    pairs_of,
 )
 from worker.models import reference, resolve
 from worker.synthetic import header, parse
@@ -52,34 +50,6 @@ from pathlib import Path
 from worker.synthetic import build, parse
 print(build(parse(sys.argv[1]), Path(sys.argv[2]), lambda what, share: None)[1])
 """
-
-
-def pairs_of(
-    original: Iterator[Measurement], clone: Iterator[Measurement], max_pairs: int
-) -> tuple[list[tuple[float, float]], int]:
-    """Return the rates (clone, original) of the good pairs, and how many were dropped as disturbed."""
-    pairs: list[tuple[float, float]] = []
-    dropped = 0
-    next(original), next(clone)
-    while len(pairs) < max_pairs and dropped < max_pairs:
-        if (len(pairs) + dropped) % 2 == 0:
-            a, b = next(original), next(clone)
-        else:
-            b, a = next(clone), next(original)
-        if min(a.cpu_share, b.cpu_share) < MIN_SHARE:
-            dropped += 1
-            continue
-        pairs.append((b.rate, a.rate))
-        print(f"{len(pairs)} pairs, {dropped} dropped, the last {b.rate / a.rate:.3f}", file=sys.stderr)
-        if len(pairs) >= MIN_PAIRS and half_width(pairs) <= WIDTH:
-            break
-    return pairs, dropped
-
-
-def half_width(pairs: list[tuple[float, float]]) -> float:
-    """Return half the width of the interval of the ratio."""
-    _, low, high = interval([a / b for a, b in pairs])
-    return (high - low) / 2
 
 
 def verdict(pairs: list[tuple[float, float]], dropped: int) -> tuple[int, str]:
@@ -105,8 +75,10 @@ def speed(tests: list[str], max_pairs: int) -> list[int]:
     clone = resolve(reference("synthetic", CLONE, ROOT), CACHE, lambda what, share: None).path
     codes = []
     for name in tests:
-        sides = [ours(path, TESTS[name], 1, len(cpus)) for path in (original, clone)]
-        code, told = verdict(*pairs_of(sides[0], sides[1], max_pairs))
+        sides = [ours(path, TESTS[name], 1, len(cpus)) for path in (clone, original)]
+        for side in sides:
+            next(side)
+        code, told = verdict(*pairs_of(sides[0].__next__, sides[1].__next__, max_pairs))
         for side in sides:
             side.close()
         codes.append(code)

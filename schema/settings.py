@@ -8,8 +8,13 @@ QUANTISED_CACHE_TYPES = ("q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 LOAD_MODES = ("auto", "none", "mmap", "mlock", "mmap+mlock", "dio")
 LAZY_MODES = ("auto", "on", "off")
 SPLIT_MODES = ("none", "layer", "row", "tensor")
-PRIORITIES = ("low", "normal", "medium", "high", "realtime")
+PRIORITIES = {"low": -1, "normal": 0, "medium": 1, "high": 2, "realtime": 3}
+"""Word -> llama-bench's number, which is also the value of `enum ggml_sched_priority`."""
 NUMA_STRATEGIES = ("disabled", "distribute", "isolate", "numactl")
+ENGINE_VARIABLES = (
+    "GGML|LLAMA|CUDA|CUBLAS|NCCL|HIP|HSA|ROCR|ROCBLAS|HIPBLASLT|AMD|GPU|VK|SYCL|ONEAPI|ZE|UR|MUSA|CANN|ASCEND|MTL|METAL"
+)
+"""First words of the variables that llama.cpp and its back ends read, as part of a regular expression."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,7 @@ READERS: dict[str, Callable[[Scalar], int | str]] = {
     "cpu_mask": cpu_mask,
     "cpu_strict": plain_switch,
     "poll": lambda scalar: whole_number(scalar, 0, 100),
-    "prio": lambda scalar: choice(scalar, PRIORITIES),
+    "prio": lambda scalar: choice(scalar, tuple(PRIORITIES)),
     "numa": lambda scalar: choice(scalar, NUMA_STRATEGIES),
 }
 """Setting under `params` -> what reads one of its values."""
@@ -174,8 +174,7 @@ def _params(reader: Reader, entry: Entry | None) -> dict[str, tuple[int | str, .
     found = {name: reader.list_of(mapping.get(name), f"params.{name}", read) for name, read in READERS.items()}
     short = _mmap(reader, mapping)
     found["load_mode"] = found["load_mode"] or short
-    found["env"] = ()
-    return {setting.name: found[setting.name] for setting in fields(Settings) if found[setting.name]}
+    return {setting.name: found[setting.name] for setting in fields(Settings) if found.get(setting.name)}
 
 
 def _mmap(reader: Reader, mapping: Mapping) -> tuple[int | str, ...]:

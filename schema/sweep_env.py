@@ -4,13 +4,14 @@ import itertools
 import re
 
 from schema.problem import show
+from schema.settings import ENGINE_VARIABLES
 from schema.sweep_reader import Reader, kind
 from schema.sweep_values import BadValueError
 from schema.yaml_file import Entry, Mapping, Scalar
 
 ALLOWED = re.compile(
-    r"(GGML|LLAMA|CUDA|CUBLAS|NCCL|HIP|HSA|ROCR|ROCBLAS|HIPBLASLT|AMD|GPU|VK|SYCL|ONEAPI|ZE|UR|MUSA|CANN|ASCEND|MTL|METAL)"
-    r"_[A-Z0-9_]{1,80}|OMP_(PROC_BIND|PLACES|WAIT_POLICY|DYNAMIC)|GOMP_(SPINCOUNT|CPU_AFFINITY)|KMP_(AFFINITY|BLOCKTIME)"
+    rf"({ENGINE_VARIABLES})_[A-Z0-9_]{{1,80}}"
+    r"|OMP_(PROC_BIND|PLACES|WAIT_POLICY|DYNAMIC)|GOMP_(SPINCOUNT|CPU_AFFINITY)|KMP_(AFFINITY|BLOCKTIME)"
 )
 """Variables that llama.cpp, its back ends and OpenMP read; none of them names a program or a library to run."""
 

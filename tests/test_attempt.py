@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from schema.host import Build, Fingerprint
+from schema.host import Fingerprint
 from schema.job import ModelRef
 from tests.supervised import DECODE, PREFILL, group_of, python_that, records
-from worker.fingerprint.take import take
-from worker.models import reference
 from worker.supervisor import Supervisor
 
 HELPERS = """
@@ -29,16 +27,6 @@ if len(assignments) == 1:
     end(uid)
     sys.exit()
 """
-
-
-@pytest.fixture(scope="module")
-def fingerprint(tmp_path_factory: pytest.TempPathFactory) -> Fingerprint:
-    return take(tmp_path_factory.mktemp("home"), Build(binding="stand-in", method="fake"))
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> ModelRef:
-    return reference("synthetic", "test-tiny:Q8_0", tmp_path_factory.mktemp("base"))
 
 
 @pytest.mark.parametrize(

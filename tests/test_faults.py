@@ -11,27 +11,15 @@ import psutil
 import pytest
 
 from schema.errors import HostError
-from schema.host import Build, Fingerprint, Gpu
+from schema.host import Fingerprint, Gpu
 from schema.job import ModelRef
 from schema.record import Record
 from schema.settings import Settings
 from tests.supervised import BOTH, DECODE, PREFILL, group_of, records, supervise
 from worker.build import find_build
 from worker.faults import FAULTS, parse
-from worker.fingerprint.take import take
-from worker.models import reference
 
 GO_ON = ("flood", "bytes", "mlock", "beyond", "perf", "hold")
-
-
-@pytest.fixture(scope="module")
-def fingerprint(tmp_path_factory: pytest.TempPathFactory) -> Fingerprint:
-    return take(tmp_path_factory.mktemp("home"), Build(binding="stand-in", method="fake"))
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> ModelRef:
-    return reference("synthetic", "test-tiny:Q8_0", tmp_path_factory.mktemp("base"))
 
 
 @pytest.fixture

@@ -10,24 +10,12 @@ from typing import Any
 
 import pytest
 
-from schema.host import Build, Fingerprint
+from schema.host import Fingerprint
 from schema.job import Group, ModelRef
 from schema.record import Record
 from tests.supervised import BOTH, DECODE, PREFILL, group_of, records, supervise
-from worker.fingerprint.take import take
-from worker.models import reference
 from worker.recovery import recover, trim
 from worker.supervisor import Supervisor
-
-
-@pytest.fixture(scope="module")
-def fingerprint(tmp_path_factory: pytest.TempPathFactory) -> Fingerprint:
-    return take(tmp_path_factory.mktemp("home"), Build(binding="stand-in", method="fake"))
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> ModelRef:
-    return reference("synthetic", "test-tiny:Q8_0", tmp_path_factory.mktemp("base"))
 
 
 def test_a_group_is_measured_in_one_process_and_every_sample_comes_back(

@@ -6,10 +6,8 @@ is at work on the last event while the next repetition is timed.
 """
 
 import argparse
-import ctypes
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -17,6 +15,7 @@ from typing import Any
 
 from schema.canonical import decode
 from schema.job import Assignment
+from worker.orphans import die_with_parent
 
 Heard = Callable[[dict[str, Any]], None]
 
@@ -67,9 +66,7 @@ class _Emitter:
 
 def _die_with(parent: int) -> None:
     """Ask the kernel to kill this process when its parent dies; end at once if that has happened already."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    die_with_parent()
     if os.getppid() != parent:
         sys.exit("the supervisor is gone")
 

@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from schema.settings import PRIORITIES
 from worker.seam import EngineError
 
 CPU, GPU, IGPU = 0, 1, 2
 """Values of `enum ggml_backend_dev_type`."""
-
-PRIORITIES = {"low": -1, "normal": 0, "medium": 1, "high": 2, "realtime": 3}
-"""Values of `enum ggml_sched_priority`."""
 
 NICENESS = {"low": 5, "normal": 0, "medium": -5, "high": -10, "realtime": -20}
 """What llama-bench gives its process for each priority (`set_process_priority` in common.cpp)."""

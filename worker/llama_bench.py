@@ -3,11 +3,9 @@
 What it does not report stays unknown: settings in effect, latencies, load time. Its rows say `method = llama-bench`.
 """
 
-import ctypes
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,7 +18,8 @@ from schema.errors import HostError
 from schema.host import Build
 from schema.job import Assignment, Job, Test
 from schema.record import Sample
-from schema.settings import Settings
+from schema.settings import PRIORITIES, Settings
+from worker.orphans import die_with_parent
 from worker.variables import child_environment, in_force
 
 Emit = Callable[[dict[str, Any]], None]
@@ -54,7 +53,7 @@ FLAGS = {
 """Setting -> llama-bench's flag for it."""
 
 VALUES: dict[str, dict[str, str]] = {
-    "prio": {"low": "-1", "normal": "0", "medium": "1", "high": "2", "realtime": "3"},
+    "prio": {word: str(number) for word, number in PRIORITIES.items()},
     "lazy_mode": {},
     "n_gpu_layers": {"all": "-1"},
 }
@@ -168,7 +167,7 @@ def _measure(spec: dict[str, Any], job: Job, emit: Emit) -> dict[str, Any]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        preexec_fn=_die_with_parent,
+        preexec_fn=die_with_parent,
     ) as process:
         last = _follow(process.stderr, emit)
         out = process.stdout.read().decode("utf-8", "replace") if process.stdout else ""
@@ -190,12 +189,6 @@ def _follow(stream: Any, emit: Emit) -> str:
             stage = begun
             emit({"event": "stage", "stage": stage, "elsewhere": True})
     return "; ".join(line.strip() for line in last if line)
-
-
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def _how_it_ended(returncode: int) -> str:

@@ -5,14 +5,13 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from schema.settings import ENGINE_VARIABLES
+
 REPOSITORY = Path(__file__).parents[1]
 NOT_FOR_THE_CHILD = ("OMP_", "GOMP_", "KMP_", "OPENBLAS_", "RAY_")
 """Prefixes of variables that Ray or a shell sets for others and that would change what is measured."""
 
-TELLING = re.compile(
-    "(GGML|LLAMA|CUDA|CUBLAS|NCCL|HIP|HSA|ROCR|ROCBLAS|HIPBLASLT|AMD|GPU|VK|SYCL|ONEAPI|ZE|UR|MUSA|CANN|ASCEND|MTL|METAL"
-    "|OMP|GOMP|KMP|NVIDIA)_.*"
-)
+TELLING = re.compile(f"({ENGINE_VARIABLES}|OMP|GOMP|KMP|NVIDIA)_.*")
 """Variables that llama.cpp, its back ends and OpenMP read."""
 
 SECRET = re.compile(".*(TOKEN|SECRET|PASSWORD|KEY).*")

@@ -9,14 +9,14 @@ import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from schema.settings import CACHE_TYPES, LOAD_MODES, SPLIT_MODES
+from schema.settings import CACHE_TYPES, LOAD_MODES, PRIORITIES, SPLIT_MODES
 
 Value = int | str | tuple[int, int]
 """One value in a sweep's terms: a number, a word, or the two counts of `-pg`."""
 
 LARGEST = 2**31 - 1
 MOST_VALUES = 256
-PRIORITIES = {"-1": "low", "0": "normal", "1": "medium", "2": "high", "3": "realtime"}
+_PRIORITY = {str(number): word for word, number in PRIORITIES.items()}
 NUMA = {"": "distribute", "distribute": "distribute", "isolate": "isolate", "numactl": "numactl"}
 _FLASH = {
     **dict.fromkeys(("1", "on", "enabled", "true"), "on"),
@@ -221,7 +221,7 @@ OPTIONS = (
     Option(("-nopo", "--no-op-offload"), "params.no_op_offload", _bits),
     Option(("--no-host",), "params.no_host", _bits),
     Option(("--repack",), "params.repack", _bits),
-    Option(("--prio",), "params.prio", _one_word(PRIORITIES), replaces=True),
+    Option(("--prio",), "params.prio", _one_word(_PRIORITY), replaces=True),
     Option(("--numa",), "params.numa", _one_word(NUMA), replaces=True),
     Option(("-r", "--repetitions"), "repeat", _count, replaces=True),
 )

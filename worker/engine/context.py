@@ -116,9 +116,7 @@ class Context:
         """Return the CPUs that the computing threads may use, as a mask; 0x0 where nobody narrowed them."""
         if self._settings.cpu_mask == "0x0" or not hasattr(os, "sched_getaffinity"):
             return "0x0"
-        threads = [int(entry.name) for entry in Path("/proc/self/task").iterdir()]
-        narrowed = set().union(*(os.sched_getaffinity(thread) for thread in threads[:1]))
-        return hex(sum(1 << cpu for cpu in narrowed))
+        return hex(sum(1 << cpu for cpu in os.sched_getaffinity(0)))  # of this thread, the first that computes
 
     def memory(self) -> Memory:
         """Return what the process and llama.cpp's buffers take, the peak since this context was made."""
