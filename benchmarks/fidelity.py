@@ -4,9 +4,9 @@
 
 Each pair is one measurement of ours and one run of llama-bench, in alternating order and with equal
 CPU masks, one thread bound to each CPU (OMP_PROC_BIND: a scheduler that leaves both threads of one
-side on one CPU, as seen on small virtual machines, would decide the ratio). Ours come from one
-measuring process that sleeps between its repetitions until it is told to go on, exactly as under the
-supervisor; so the two stand as close together in time as they can.
+side on one CPU, as seen on small virtual machines, would decide the ratio). Each side starts a new
+process for each pair: where a process' pages come to lie moves its rate by some percent, and one
+process of ours against many of llama-bench's would carry its luck through all pairs.
 Pairs with a CPU share under 0.95 on either side are dropped and counted. A test goes on from 15 to
 60 good pairs until the 95 % bootstrap interval of the median ratio (ours ÷ llama-bench) is at most
 ±1 % wide; it passes when that interval lies inside 0.98–1.02. Exit code: 0 all pass, 1 one
@@ -22,9 +22,8 @@ import shlex
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -59,8 +58,8 @@ class Measurement:
     cpu_share: float
 
 
-def ours(model: Path, test: Test, repetitions: int, n_threads: int) -> Generator[Measurement, None, None]:
-    """Yield a measurement each time one is asked for, all from one measuring process."""
+def ours(model: Path, test: Test, repetitions: int, n_threads: int) -> Measurement:
+    """Measure once in a new process, as a supervisor has it done."""
     reference = ModelRef(source="path", spec=str(model), identity="sha256:unused")
     job = Job(
         run_uid="fidelity",
@@ -68,22 +67,21 @@ def ours(model: Path, test: Test, repetitions: int, n_threads: int) -> Generator
         model=reference,
         test=test,
         settings=Settings(n_threads=n_threads),
-        repetitions=1_000_000,
+        repetitions=repetitions,
     )
     assignment = asdict(Assignment(job=job, attempt_uid="ours"))
     request = {"spec": {"path": str(model), "n_threads": {}}, "assignments": [assignment]}
     found: list[dict[str, Any]] = []
     with Child(_bound_python(), request) as child:
         for event in child.events(Deadline(86_400)):
-            if event["event"] == "attempt_end":
+            if "error" in event:
                 raise SystemExit(f"ours failed: {event}")
             if event["event"] == "sample":
                 found.append(event["sample"])
-            if len(found) == repetitions:
-                yield _measurement(found)
-                found.clear()
             child.go_on()
-    raise SystemExit(f"ours ended: {child.exit()}")
+    if len(found) != repetitions:
+        raise SystemExit(f"ours ended: {child.exit()}")
+    return _measurement(found)
 
 
 def _bound_python() -> str:
@@ -100,25 +98,26 @@ def _measurement(samples: list[dict[str, Any]]) -> Measurement:
 
 
 def theirs(binary: Path, model: Path, test: Test, repetitions: int, n_threads: int) -> Measurement:
-    """Run llama-bench once; its CPU share is counted from its announcement of the first timed run."""
-    command = [str(binary), "-m", str(model), "-o", "json", "--progress", "-r", str(repetitions), "-t", str(n_threads)]
+    """Run llama-bench once; its CPU share counts from its announcement of the first timed run to its row."""
+    command = [str(binary), "-m", str(model), "-o", "jsonl", "--progress", "-r", str(repetitions), "-t", str(n_threads)]
     command += ["-p", str(test.n_prompt), "-n", str(test.n_gen), "-d", str(test.n_depth), "-b", "2048", "-ub", "512"]
-    with tempfile.TemporaryFile("w+") as out:
-        environment = child_environment() | dict([BINDING])
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, text=True, env=environment)
+    environment = child_environment() | dict([BINDING])
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, bufsize=1, env=environment) as process:
+        assert process.stdout is not None
         assert process.stderr is not None
-        with process.stderr:
-            busy, begun = 0.0, 0.0
-            for line in process.stderr:
-                if re.search(r"(prompt|generation) run 1/", line):
-                    busy, begun = _cpu_seconds(process.pid), time.monotonic()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise SystemExit(f"llama-bench failed with {process.returncode}")
-        share = (usage.ru_utime + usage.ru_stime - busy) / ((time.monotonic() - begun) * n_threads)
-        out.seek(0)
-        return Measurement(json.load(out)[0]["avg_ts"], share)
+        busy, begun = 0.0, 0.0
+        for line in process.stderr:
+            if re.search(r"(prompt|generation) run 1/", line):
+                busy, begun = _cpu_seconds(process.pid), time.monotonic()
+            if re.search(rf"(prompt|generation) run {repetitions}/", line):
+                break
+        row = process.stdout.readline()
+        busy, spent = _cpu_seconds(process.pid) - busy, time.monotonic() - begun
+        process.stderr.read()
+    if process.returncode:
+        raise SystemExit(f"llama-bench failed with {process.returncode}")
+    return Measurement(json.loads(row)["avg_ts"], busy / (spent * n_threads))
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -131,14 +130,6 @@ def interval(ratios: list[float]) -> tuple[float, float, float]:
     rng = random.Random(1)
     medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(10_000))
     return statistics.median(ratios), medians[249], medians[9749]
-
-
-def compare(
-    run_ours: Iterator[Measurement], run_theirs: Callable[[], Measurement], max_pairs: int = MAX_PAIRS
-) -> tuple[int, str]:
-    """Run pairs until the ratio is known; return the exit code and the verdict in words."""
-    next(run_ours)  # its first repetition follows its own warm-up, not one of llama-bench's runs
-    return verdict(*pairs_of(run_ours.__next__, run_theirs, max_pairs))
 
 
 def pairs_of(
@@ -155,12 +146,12 @@ def pairs_of(
             a, b = first(), second()
         else:
             b, a = second(), first()
-        if min(a.cpu_share, b.cpu_share) < MIN_SHARE:
-            dropped += 1
-            continue
-        pairs.append((a.rate, b.rate))
-        print(f"{len(pairs)} pairs, {dropped} dropped, the last {a.rate / b.rate:.3f}", file=sys.stderr)
-        if len(pairs) >= MIN_PAIRS and _half_width(pairs) <= WIDTH:
+        good = min(a.cpu_share, b.cpu_share) >= MIN_SHARE
+        dropped += not good
+        pairs += [(a.rate, b.rate)] * good
+        told = f"the last {a.rate / b.rate:.3f}, CPU shares {a.cpu_share:.3f} and {b.cpu_share:.3f}"
+        print(f"{len(pairs)} pairs, {dropped} dropped, {told}", file=sys.stderr)
+        if good and len(pairs) >= MIN_PAIRS and _half_width(pairs) <= WIDTH:
             break
     return pairs, dropped
 
@@ -234,10 +225,9 @@ def main() -> int:
         path = model_file(name)
         for test in options.tests:
             n = options.repetitions
-            mine = ours(path, TESTS[test], n, len(cpus))
+            mine = partial(ours, path, TESTS[test], n, len(cpus))
             other = partial(theirs, binary, path, TESTS[test], n, len(cpus))
-            code, told = compare(mine, other, options.max_pairs)
-            mine.close()
+            code, told = verdict(*pairs_of(mine, other, options.max_pairs))
             codes.append(code)
             print(f"{name:9} {test:10} {told}", flush=True)
     return max((code for code in codes if code == 1), default=max(codes))
