@@ -18,25 +18,41 @@ if TYPE_CHECKING:
 @click.command()
 @python_option
 @format_option
-def fingerprint(python: str, form: str) -> None:
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+def fingerprint(python: str, form: str, as_json: bool) -> None:
     """Show who this machine is, what it is made of, and how much of it may be used.
 
-    `--format json` is the fingerprint as it is kept with every result; the other formats list
-    one fact a line and where it was read. What could not be read is said on standard error.
+    A table groups the facts and says where each was read. `--format json` is the fingerprint as it is kept
+    with every result; the other formats list one fact a line. What could not be read is said on standard error.
     """
     import json
 
+    from worker.fingerprint.recognition import said
     from worker.fingerprint.take import take
     from worker.home import home_or_nowhere
 
     home = home_or_nowhere()
-    found = take(home, _build(python, home))
-    if form == "json":
+    found = take(home, build_or_note(python, home))
+    if as_json or form == "json":
         write([json.dumps(_with_ids(found), indent=2)])
+    elif form == "table":
+        write(_groups(found))
     else:
         write(render(("fact", "value", "source"), facts(found), form))
+    for sentence in said(found):
+        note(sentence)
     for error in found.errors:
         note(f"not known: {error}")
+
+
+def _groups(found: "Fingerprint") -> Iterator[str]:
+    """Yield the lines of one table for each group, with the group's title over its first column."""
+    from orchestrator.fingerprint_text import groups
+
+    for number, (title, rows) in enumerate(groups(found)):
+        if number:
+            yield ""
+        yield from render((title, "value", "source"), rows)
 
 
 def facts(found: "Fingerprint") -> Iterator[tuple[str, Any, str | None]]:
@@ -69,7 +85,7 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield prefix, value
 
 
-def _build(python: str, home: Path) -> "Build | None":
+def build_or_note(python: str, home: Path) -> "Build | None":
     """Return the llama.cpp that would measure here; where there is none, say why and return None."""
     from schema.errors import TokfleetError
     from worker.build import find_build

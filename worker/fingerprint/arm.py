@@ -4,6 +4,10 @@ The numbers are public: Arm's technical reference manuals, the vendors' manuals 
 arch/arm64/include/asm/cputype.h. /proc/cpuinfo shows them where it shows no name.
 """
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 IMPLEMENTERS = {
     0x41: "ARM",
     0x42: "Broadcom",
@@ -14,8 +18,10 @@ IMPLEMENTERS = {
     0x50: "APM",
     0x51: "Qualcomm",
     0x53: "Samsung",
+    0x54: "Texas Instruments",
     0x56: "Marvell",
     0x61: "Apple",
+    0x66: "Faraday",
     0x69: "Intel",
     0x6D: "Microsoft",
     0x70: "Phytium",
@@ -24,7 +30,14 @@ IMPLEMENTERS = {
 
 PARTS = {
     0x41: {
+        0x920: "ARM920T",
+        0x922: "ARM922T",
         0x926: "ARM926EJ-S",
+        0x940: "ARM940T",
+        0x946: "ARM946E-S",
+        0x966: "ARM966E-S",
+        0xA22: "ARM1022E",
+        0xA26: "ARM1026EJ-S",
         0xB02: "ARM11 MPCore",
         0xB36: "ARM1136",
         0xB56: "ARM1156",
@@ -36,6 +49,10 @@ PARTS = {
         0xC0D: "Cortex-A12",
         0xC0E: "Cortex-A17",
         0xC0F: "Cortex-A15",
+        0xC14: "Cortex-R4",
+        0xC15: "Cortex-R5",
+        0xC17: "Cortex-R7",
+        0xC18: "Cortex-R8",
         0xD01: "Cortex-A32",
         0xD02: "Cortex-A34",
         0xD03: "Cortex-A53",
@@ -50,6 +67,9 @@ PARTS = {
         0xD0C: "Neoverse-N1",
         0xD0D: "Cortex-A77",
         0xD0E: "Cortex-A76AE",
+        0xD13: "Cortex-R52",
+        0xD15: "Cortex-R82",
+        0xD16: "Cortex-R52+",
         0xD40: "Neoverse-V1",
         0xD41: "Cortex-A78",
         0xD42: "Cortex-A78AE",
@@ -91,7 +111,13 @@ PARTS = {
         0x0B8: "ThunderX3 T110",
     },
     0x46: {0x001: "A64FX", 0x003: "MONAKA"},
-    0x48: {0xD01: "TaiShan v110", 0xD02: "TaiShan v120", 0xD40: "Cortex-A76", 0xD41: "Cortex-A77"},
+    0x48: {
+        0xD01: "TaiShan v110",
+        0xD02: "TaiShan v120",
+        0xD06: "HIP12",
+        0xD40: "Cortex-A76",
+        0xD41: "Cortex-A77",
+    },
     0x4E: {0x000: "Denver", 0x003: "Denver 2", 0x004: "Carmel", 0x010: "Olympus"},
     0x50: {0x000: "X-Gene"},
     0x51: {
@@ -115,6 +141,19 @@ PARTS = {
     0x53: {0x001: "Exynos M1", 0x002: "Exynos M3", 0x003: "Exynos M4", 0x004: "Exynos M5"},
     0x56: {0x131: "Feroceon 88FR131", 0x581: "PJ4", 0x584: "PJ4B-MP"},
     0x61: {
+        0x001: "Cyclone (A7)",
+        0x002: "Typhoon (A8)",
+        0x003: "Typhoon (A8X)",
+        0x004: "Twister (A9)",
+        0x005: "Twister (A9)",
+        0x006: "Hurricane and Zephyr (A10)",
+        0x007: "Hurricane and Zephyr (A10X)",
+        0x008: "Monsoon (A11)",
+        0x009: "Mistral (A11)",
+        0x00B: "Vortex (A12)",
+        0x00C: "Tempest (A12)",
+        0x012: "Lightning (A13)",
+        0x013: "Thunder (A13)",
         0x020: "Icestorm (A14)",
         0x021: "Firestorm (A14)",
         0x022: "Icestorm (M1)",
@@ -131,7 +170,20 @@ PARTS = {
         0x035: "Avalanche (M2 Pro)",
         0x038: "Blizzard (M2 Max)",
         0x039: "Avalanche (M2 Max)",
+        0x042: "Sawtooth (M3)",
+        0x043: "Everest (M3)",
+        0x044: "Sawtooth (M3 Pro)",
+        0x045: "Everest (M3 Pro)",
+        0x048: "Sawtooth (M3 Max)",
+        0x049: "Everest (M3 Max)",
+        0x052: "Donan (M4 E core)",
+        0x053: "Donan (M4 P core)",
+        0x054: "Brava (M4 Pro E core)",
+        0x055: "Brava (M4 Pro P core)",
+        0x058: "Brava (M4 Max E core)",
+        0x059: "Brava (M4 Max P core)",
     },
+    0x66: {0x526: "FA526", 0x626: "FA626"},
     0x6D: {0xD49: "Azure Cobalt 100"},
     0x70: {
         0x303: "FTC310",
@@ -146,12 +198,77 @@ PARTS = {
 }
 
 
-def core_name(implementer: int, part: int) -> str:
-    """Return the core's name, or a text that holds both numbers so that two unknown cores never look alike."""
-    known = PARTS.get(implementer, {}).get(part)
-    return known or f"unknown ARM CPU (implementer 0x{implementer:02x} part 0x{part:03x})"
+LITTLE = re.compile(
+    r"Cortex-A(5|7|32|34|35|53|55|320|510|520|520AE)|C1-Nano|(Icestorm|Blizzard|Sawtooth|Thunder|Tempest|Mistral) .*"
+    r"|.* Silver|.*\(M\d[^)]*E core\)"
+)
+LARGE = re.compile(r"Cortex-X.*|C1-(Ultra|Premium)|(Firestorm|Avalanche|Everest) .*|Exynos M\d|.*\(M\d[^)]*P core\)")
+THREADED = frozenset(
+    {(0x41, 0xD06), (0x41, 0xD43), (0x41, 0xD4A), (0x42, 0x516), (0x43, 0x0AF), (0x43, 0x0B8), (0x48, 0xD02)}
+    | {(0x4E, 0x010)}
+)
+"""Cores that can run two threads or more; of every other, a CPU of the kernel is a core."""
 
 
-def vendor_name(implementer: int) -> str:
-    """Return who designed the core, or the implementer's number."""
-    return IMPLEMENTERS.get(implementer, f"0x{implementer:02x}")
+@dataclass(frozen=True, slots=True, order=True)
+class Midr:
+    """What identifies a core's design: the fields of MIDR_EL1 without the revision."""
+
+    implementer: int
+    part: int
+    variant: int | None = None
+
+    @property
+    def key(self) -> str:
+        """Implementer, part and variant as /proc/cpuinfo writes them."""
+        variant = "?" if self.variant is None else f"0x{self.variant:x}"
+        return f"0x{self.implementer:02x}-0x{self.part:03x}-{variant}"
+
+    @property
+    def name(self) -> str:
+        """The core's name, or a text that holds both numbers so that two unknown cores never look alike."""
+        known = PARTS.get(self.implementer, {}).get(self.part)
+        return known or f"unknown ARM CPU (implementer 0x{self.implementer:02x} part 0x{self.part:03x})"
+
+    @property
+    def vendor(self) -> str:
+        """Who designed the core, or the implementer's number."""
+        return IMPLEMENTERS.get(self.implementer, f"0x{self.implementer:02x}")
+
+    @property
+    def rank(self) -> int | None:
+        """0 for cores made to save power, 2 for those made to be fast, 1 between; None for unknown ones."""
+        if self.part not in PARTS.get(self.implementer, {}) or self.name == "Oryon":
+            return None
+        return 0 if LITTLE.fullmatch(self.name) else 2 if LARGE.fullmatch(self.name) else 1
+
+    @property
+    def may_thread(self) -> bool:
+        """Return whether one core may be several CPUs of the kernel."""
+        return (self.implementer, self.part) in THREADED
+
+
+def of_block(block: Mapping[str, str]) -> list[Midr]:
+    """Return the cores that a block of /proc/cpuinfo names: one, or several where a kernel lists all parts once."""
+    implementer, variant = (_hexadecimal(block.get(key, "")) for key in ("CPU implementer", "CPU variant"))
+    if not implementer:
+        return []
+    parts = _hexadecimal(block.get("CPU part", ""))
+    return [Midr(implementer[0], part, variant[0] if variant else None) for part in parts]
+
+
+def of_register(content: str | None) -> Midr | None:
+    """Return the core of the kernel's text of MIDR_EL1, such as `0x00000000410fd0b1`; None where it is none."""
+    match = re.fullmatch(r"0x([0-9a-fA-F]{1,16})", content or "")
+    value = int(match[1], 16) if match else 0
+    return Midr(value >> 24 & 0xFF, value >> 4 & 0xFFF, value >> 20 & 0xF) if value else None
+
+
+def _hexadecimal(content: str) -> list[int]:
+    """Return the numbers of a text such as `0xd03` or `0xd03 & 0xd08`."""
+    return [int(digits, 16) for digits in re.findall(r"\b0x([0-9a-fA-F]{1,4})\b", content)]
+
+
+def is_key(key: str) -> bool:
+    """Return whether `key` is one of `Midr.key`."""
+    return re.fullmatch(r"0x[0-9a-f]{2}-0x[0-9a-f]{3}-(\?|0x[0-9a-f]{1,4})", key) is not None

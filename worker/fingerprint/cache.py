@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from worker.fingerprint import evidence
+from worker.fingerprint.boot import boot_id
 
-VERSION = 1
+VERSION = 2
 """Raise it when a reader changes what it returns, so that facts of an older reader are not used."""
 
 
 class BootCache:
     """JSON values below `home`, one file per name; each holds for one boot and one key."""
 
-    def __init__(self, home: Path, host_uid: str, root: Path) -> None:
-        self._boot_id = evidence.text(root / "proc/sys/kernel/random/boot_id")
-        # A home on the network is the home of several machines, hence the id in the name.
-        self._directory = home / "fingerprint" / host_uid
+    def __init__(self, home: Path, machine: str, root: Path) -> None:
+        self._boot_id = boot_id(root)
+        # A home on the network is the home of several machines.
+        self._directory = home / "fingerprint" / machine
 
     def get(self, name: str, key: Any) -> Any | None:
         """Return what was kept under `name` in this boot with an equal `key`, else None."""

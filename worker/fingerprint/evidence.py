@@ -8,6 +8,9 @@ from pathlib import Path
 
 MAX_BYTES = 4 << 20
 PIECE_BYTES = 1 << 16
+MAX_CHARACTERS = 200
+MAX_CPUS = 1 << 14
+"""More than any kernel can number; a list that goes on is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,19 @@ def text(path: Path) -> str | None:
     return content.decode("utf-8", "replace").strip("\0 \t\r\n") or None
 
 
+def line(path: Path) -> str | None:
+    """Return the file's text on one line, as `short` cuts it; None where there is none."""
+    return short(text(path))
+
+
+def short(content: str | None) -> str | None:
+    """Return what is to be one name or word with single blanks, at most 200 characters of it; None for nothing.
+
+    One odd file must not make a fingerprint that no border lets through.
+    """
+    return " ".join((content or "").replace("\0", " ").split())[:MAX_CHARACTERS].strip() or None
+
+
 def number(path: Path) -> int | None:
     """Return the decimal number that is the file's whole text, else None."""
     content = text(path)
@@ -76,13 +92,13 @@ def entries(directory: Path, pattern: str = "*") -> list[Path]:
 
 
 def cpu_list(content: str | None) -> frozenset[int]:
-    """Return the CPUs of a kernel list such as `0-3,8,10-14:2`; none of them where it is no such list."""
+    """Return the CPUs (or nodes) of a kernel list such as `0-3,8,10-14:2`; none of them where it is no such list."""
     cpus: set[int] = set()
     for part in (content or "").split(","):
         match = re.fullmatch(r"\s*(\d{1,6})(?:-(\d{1,6})(?::(\d{1,6}))?)?\s*", part)
         if match:
-            first, last, step = (int(group) if group else None for group in match.groups())
-            cpus.update(range(first or 0, (first if last is None else last) + 1, step or 1))  # type: ignore[operator]
+            first, last = int(match[1]), min(int(match[2] or match[1]), MAX_CPUS - 1)
+            cpus.update(range(first, last + 1, int(match[3] or 1) or 1))
     return frozenset(cpus)
 
 

@@ -1,29 +1,23 @@
 """Who this machine is: a random id kept in home, else one derived from what only this machine has."""
 
-import contextlib
-import hashlib
-import hmac
-import os
-import re
 import socket
-import tempfile
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
-from worker.fingerprint import evidence
+from schema.canonical import digest
+from schema.host import Evidence
+from worker.fingerprint import evidence, kept, marks, recognition
+from worker.fingerprint.boot import boot_id
 from worker.fingerprint.evidence import Notes
+from worker.fingerprint.kept import Kept
+from worker.fingerprint.placeholders import is_placeholder
 
-APP_KEY = b"tokfleet host identity 1"
-"""machine-id is to be treated as confidential (man machine-id): only a keyed hash of it leaves the machine."""
-
-JUNK = re.compile(
-    r"(uninitialized|none|unknown|default string|not specified|to be filled by o\.?e\.?m\.?|[0\-:]+|[fF\-:]+)?"
-    r"|03000200-0400-0500-0006-000700080009",
-    re.I,
-)
+HEARTBEAT = timedelta(minutes=10)
+"""How old the moment that is kept may get: that two machines share an identity shows in that both are seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,37 +27,54 @@ class Identity:
     host_uid: str
     uid_source: Literal["stored", "derived", "volatile"]
     hostname: str
+    cloned_from: str | None = None
+    probable_same_as: str | None = None
 
 
-def read(home: Path, root: Path, notes: Notes) -> Identity:
-    """Return the machine's identity, making and keeping it in `home` at first; where that fails, deriving it."""
+def read(home: Path, root: Path, notes: Notes, now: Evidence | None = None, hardware_id: str | None = None) -> Identity:
+    """Return the machine's identity, making and keeping it in `home` at first; where that fails, deriving it.
+
+    `now` is what is unique here: a home that was copied from another machine gives a new identity, a machine that
+    was installed anew gets its old one back where its home knows it and `hardware_id` is that of then.
+    """
+    seen = now or marks.read(root, datetime.now(UTC))
     hostname = _hostname(root)
-    system = _first_own(_system_ids(root))
-    kept = _stored(home / _file_name(system), notes)
-    if kept:
+    found = _stored(home, root, notes, seen, hardware_id)
+    if found:
         notes.found("host_uid", "home")
-        return Identity(host_uid=kept, uid_source="stored", hostname=hostname)
-    machine = system or _first_own(_addresses(root))
+        return Identity(
+            host_uid=found.host_uid,
+            uid_source="stored",
+            hostname=hostname,
+            cloned_from=found.cloned_from,
+            probable_same_as=found.probable_same_as,
+        )
+    machine = _first_own(_system_ids(root)) or _first_own(_addresses(root))
     if machine:
         source, value = machine
         notes.found("host_uid", source)
         return Identity(host_uid=_keyed_uuid(source, value), uid_source="derived", hostname=hostname)
     notes.missing("host_uid", "home cannot keep it and nothing here is unique; it changes with the next boot")
-    boot_id = evidence.text(root / "proc/sys/kernel/random/boot_id") or str(uuid.uuid4())
-    volatile = _keyed_uuid("boot_id", f"{boot_id} {hostname}")
+    volatile = _keyed_uuid("boot_id", f"{boot_id(root) or uuid.uuid4()} {hostname}")
     return Identity(host_uid=volatile, uid_source="volatile", hostname=hostname)
+
+
+def system_name(root: Path) -> str:
+    """Return a name that differs by machine, because a home on the network is the home of several."""
+    system = _first_own(_system_ids(root))
+    return marks.keyed(*system).hex()[:12] if system else "unnamed"
 
 
 def _hostname(root: Path) -> str:
     recorded = evidence.first_text([root / "proc/sys/kernel/hostname", root / "etc/hostname"])
     if evidence.is_live(root):
         return socket.gethostname() or "unnamed"
-    return recorded[0].splitlines()[0] if recorded else "unnamed"
+    return (evidence.short(recorded[0].splitlines()[0]) if recorded else None) or "unnamed"
 
 
 def _first_own(facts: Iterator[tuple[str, str]]) -> tuple[str, str] | None:
     """Return the first fact that is this machine's alone, with its source."""
-    return next(((source, value) for source, value in facts if not JUNK.fullmatch(value)), None)
+    return next(((source, value) for source, value in facts if not is_placeholder(value)), None)
 
 
 def _system_ids(root: Path) -> Iterator[tuple[str, str]]:
@@ -72,74 +83,93 @@ def _system_ids(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _addresses(root: Path) -> Iterator[tuple[str, str]]:
-    for card in evidence.entries(root / "sys/class/net"):
-        address = evidence.text(card / "address") or ""
-        # Bit 1 of the first byte marks addresses that software made up: many machines share those.
-        own = re.fullmatch(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", address) and not int(address[:2], 16) & 0b10
-        if own and (card / "device").exists():
-            yield f"/sys/class/net/{card.name}/address", address
-
-
-def _keyed(source: str, value: str) -> bytes:
-    return hmac.new(APP_KEY, f"{source}={value}".encode(), hashlib.sha256).digest()
+    yield from ((f"/sys/class/net/{card}/address", address) for card, address in marks.permanent_addresses(root))
 
 
 def _keyed_uuid(source: str, value: str) -> str:
-    return str(uuid.UUID(bytes=_keyed(source, value)[:16], version=4))
+    return str(uuid.UUID(bytes=marks.keyed(source, value)[:16], version=4))
 
 
-def _file_name(system: tuple[str, str] | None) -> str:
-    """Return a name that differs by machine, because a home on the network is the home of several."""
-    return f"host_uid-{_keyed(*system).hex()[:12]}" if system else "host_uid"
-
-
-def _stored(path: Path, notes: Notes) -> str | None:
-    """Return the id in the file, made now if there was none; None, with a note, where home cannot keep one."""
-    known = _uid_in(path)
-    if known:
-        return known
+def _stored(home: Path, root: Path, notes: Notes, now: Evidence, hardware_id: str | None) -> Kept | None:
+    """Return the identity that home keeps for this machine, made now if there was none; None where it cannot."""
+    system = system_name(root)
+    path = home / (kept.NAME if system == "unnamed" else f"{kept.NAME}-{system}")
+    everyone = list(kept.all_in(home))
+    mine = [(place, value) for place, value in everyone if _is_of(path, place)]
+    chosen = _mine(mine, now)
+    if chosen:
+        return _seen_again(*chosen, now, hardware_id)
+    value = Kept(host_uid=str(uuid.uuid4()), evidence=now, hardware_id=hardware_id)
+    if mine:
+        # The copied files stay, for a home on the network that both machines use.
+        path = path.with_name(f"{path.name}.{_specimen(now)}")
+        value = replace(value, cloned_from=mine[0][1].host_uid)
+    else:
+        value = _reinstalled(value, [other for _, other in everyone], now)
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Asked anew, in this order: a file that another process has made since then is whole, not damaged.
-        damaged = path.exists() and _uid_in(path) is None
-        _create(path, str(uuid.uuid4()), replace=damaged)
+        return kept.create(path, value)
     except OSError as error:
-        notes.missing("host_uid", f"{path.parent} cannot keep it ({error.strerror or error})")
-        return None
-    # What another process made in the same moment counts too.
-    return _uid_in(path)
-
-
-def _uid_in(path: Path) -> str | None:
-    try:
-        return str(uuid.UUID(evidence.text(path) or ""))
-    except ValueError:
+        notes.missing("host_uid", f"{home} cannot keep it ({error.strerror or error})")
         return None
 
 
-def _create(path: Path, content: str, replace: bool) -> None:
-    """Write the whole file under another name (mode 0600), then give it its own, which only one process can."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(content + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            # The old file held no id: it was damaged.
-            os.replace(name, path)
-        else:
-            _link(Path(name), path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
+def _is_of(path: Path, place: Path) -> bool:
+    return place.name == path.name or place.name.startswith(f"{path.name}.")
 
 
-def _link(made: Path, path: Path) -> None:
-    try:
-        path.hardlink_to(made)
-    except FileExistsError:
-        return
-    except OSError:
-        # File systems without hard links: the last of several processes wins.
-        os.replace(made, path)
+def _mine(candidates: list[tuple[Path, Kept]], now: Evidence) -> tuple[Path, Kept] | None:
+    """Return the identity that is this machine's: one that is recognised, else one that nothing speaks against."""
+    verdicts = [
+        (recognition.recognise(value.evidence, now) if value.evidence else "unknown", place, value)
+        for place, value in candidates
+    ]
+    for wanted in ("same", "reinstalled", "unknown"):
+        for verdict, place, value in verdicts:
+            if verdict == wanted:
+                return place, value
+    return None
+
+
+def _seen_again(path: Path, value: Kept, now: Evidence, hardware_id: str | None) -> Kept:
+    """Return the identity with what is known of its machine now, kept where that is new or the last time long ago."""
+    merged = _merged(value.evidence, now)
+    latest = replace(value, evidence=merged, hardware_id=hardware_id or value.hardware_id)
+    if _without_times(latest) != _without_times(value) or _is_old(value.evidence, now):
+        kept.update(path, latest)
+    return latest
+
+
+def _merged(known: Evidence | None, now: Evidence) -> Evidence:
+    """Return what is seen now, and of what cannot be seen now what was seen before, as by root."""
+    if known is None:
+        return now
+    seen = {field.name: getattr(now, field.name) or getattr(known, field.name) for field in fields(Evidence)}
+    return Evidence(**seen)
+
+
+def _without_times(value: Kept) -> Kept:
+    known = value.evidence
+    return replace(value, evidence=replace(known, booted_at=None, seen_at=None) if known else None)
+
+
+def _is_old(known: Evidence | None, now: Evidence) -> bool:
+    if known is None or known.seen_at is None or now.seen_at is None:
+        return True
+    return abs(datetime.fromisoformat(now.seen_at) - datetime.fromisoformat(known.seen_at)) > HEARTBEAT
+
+
+def _specimen(now: Evidence) -> str:
+    """Return a name for this very machine, the same for processes that start on it at once."""
+    parts = {name: getattr(now, name) for name in (*recognition.UNIQUE, "weak_macs")}
+    return digest(parts if any(parts.values()) else now.boot_id)[:8]
+
+
+def _reinstalled(value: Kept, others: list[Kept], now: Evidence) -> Kept:
+    """Return `value`, or what it becomes where it is known that this machine was another host before."""
+    known = ((other.host_uid, other.hardware_id, other.evidence) for other in others if other.evidence)
+    found = recognition.former(known, now, value.hardware_id)
+    if found is None:
+        return value
+    if found.is_sure:
+        return replace(value, host_uid=found.host_uid)
+    return replace(value, probable_same_as=found.host_uid)

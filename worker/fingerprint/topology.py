@@ -1,130 +1,155 @@
-"""How many packages, cores and threads there are, and their caches: from /sys, else /proc/cpuinfo, else psutil."""
+"""Which CPUs are online, and which share a core and a package: from /sys, else /proc/cpuinfo, else psutil."""
 
 import re
-from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
 
-from schema.host import Cache
-from worker.fingerprint import evidence
+from worker.fingerprint import arm, cpuinfo, evidence
+from worker.fingerprint.cpuinfo import Block
 from worker.fingerprint.evidence import Notes
 
 CPUS = Path("sys/devices/system/cpu")
-SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+HYBRID = tuple(Path(f"sys/devices/{name}/cpus") for name in ("cpu_core", "cpu_atom", "cpu_lowpower"))
+CORE = ("core_cpus", "thread_siblings", "core_cpus_list", "thread_siblings_list")
+PACKAGE = ("package_cpus", "core_siblings", "package_cpus_list", "core_siblings_list")
+SHARING = ("shared_cpu_map", "shared_cpu_list")
+ABOVE_PACKAGES = ("drawer_id", "book_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """Counts over the CPUs that are online; None where nothing tells."""
+    """The CPUs that are online, by the kernel's numbers, and how many there are of what; None where nothing tells.
 
+    `core_of` holds, for each CPU, all CPUs of its core; it is empty where only counts are known.
+    """
+
+    cpus: frozenset[int] = frozenset()
+    core_of: Mapping[int, frozenset[int]] = field(default_factory=dict)
     n_packages: int | None = None
     n_cores: int | None = None
     n_threads: int | None = None
-    caches: tuple[Cache, ...] = ()
 
 
-def read(root: Path, notes: Notes, blocks: list[dict[str, str]]) -> Topology:
-    """Return the counts and caches of the machine at `root`; `blocks` are those of its /proc/cpuinfo."""
-    online = _online(root)
-    counts = _from_sys(root, online) or _from_cpuinfo(blocks)
-    source = "/sys/devices/system/cpu/cpu*/topology" if _has_topology(root, online) else "/proc/cpuinfo"
-    if evidence.is_live(root) and (counts.n_cores is None or counts.n_threads is None):
-        counts, source = _with_psutil(counts), "psutil"
+def read(root: Path, notes: Notes, blocks: list[Block], cpus: frozenset[int] | None = None) -> Topology:
+    """Return the topology of the machine at `root`; `blocks` are those of its /proc/cpuinfo.
+
+    `cpus` are those to look at, all that are online if it is None.
+    """
+    cpus = online(root, blocks) if cpus is None else cpus
+    if any(_place(root, cpu).is_dir() for cpu in cpus):
+        found, source = _from_sys(root, cpus), "/sys/devices/system/cpu/cpu*/topology"
+    else:
+        found, source = _from_cpuinfo(blocks, cpus), "/proc/cpuinfo" if blocks else "/sys/devices/system/cpu"
+    if evidence.is_live(root) and (found.n_cores is None or found.n_threads is None):
+        found, source = _with_psutil(found), "psutil"
     for name, count in (
-        ("n_packages", counts.n_packages),
-        ("n_cores_physical", counts.n_cores),
-        ("n_cores_logical", counts.n_threads),
+        ("n_packages", found.n_packages),
+        ("n_cores_physical", found.n_cores),
+        ("n_cores_logical", found.n_threads),
     ):
         if count is None:
             notes.missing(name, "neither /sys nor /proc/cpuinfo tells")
         else:
             notes.found(name, source)
-    caches = _caches(root, online)
-    if caches:
-        notes.found("caches", "/sys/devices/system/cpu/cpu*/cache")
-    else:
-        notes.missing("caches", "/sys/devices/system/cpu/cpu*/cache is absent or empty")
-    return Topology(n_packages=counts.n_packages, n_cores=counts.n_cores, n_threads=counts.n_threads, caches=caches)
+    return found
 
 
-def _online(root: Path) -> frozenset[int]:
-    """Return the CPUs that the kernel lists as online; without the list, those with a topology, else all."""
+def online(root: Path, blocks: list[Block]) -> frozenset[int]:
+    """Return the CPUs that the kernel runs on: those it lists, else those that show any sign of it."""
+    names = (re.fullmatch(r"cpu(\d{1,6})", path.name) for path in evidence.entries(root / CPUS, "cpu[0-9]*"))
+    present = frozenset(int(match[1]) for match in names if match)
     listed = evidence.cpu_list(evidence.text(root / CPUS / "online"))
     if listed:
-        return listed
-    names = (re.fullmatch(r"cpu(\d+)", path.name) for path in evidence.entries(root / CPUS, "cpu[0-9]*"))
-    present = frozenset(int(match[1]) for match in names if match)
-    return frozenset(cpu for cpu in present if _place(root, cpu).is_dir()) or present
+        return listed & present or listed
+    on = frozenset(cpu for cpu in present if evidence.text(root / CPUS / f"cpu{cpu}/online") != "0")
+    with_topology = frozenset(cpu for cpu in on if _place(root, cpu).is_dir())
+    hybrid = frozenset[int]().union(*(evidence.cpu_list(evidence.text(root / path)) for path in HYBRID))
+    # A kernel for one ARM CPU alone gives it no number.
+    single = frozenset({0} if arm.of_block(cpuinfo.shared(blocks)) else ())
+    return with_topology or frozenset(cpuinfo.by_cpu(blocks)) or on or hybrid or single
+
+
+def siblings(place: Path, names: tuple[str, ...]) -> frozenset[int]:
+    """Return the CPUs of the first of the kernel's files in `place` that holds any, masks and `..._list` alike."""
+    for name in names:
+        content = evidence.text(place / name)
+        cpus = evidence.cpu_list(content) if name.endswith("_list") else evidence.cpu_mask(content)
+        if cpus:
+            return cpus
+    return frozenset()
 
 
 def _place(root: Path, cpu: int) -> Path:
     return root / CPUS / f"cpu{cpu}/topology"
 
 
-def _has_topology(root: Path, online: frozenset[int]) -> bool:
-    return any(_place(root, cpu).is_dir() for cpu in online)
+def _from_sys(root: Path, cpus: frozenset[int]) -> Topology:
+    core_of: dict[int, frozenset[int]] = {}
+    packages: set[Hashable] = set()
+    above = tuple(name for name in ABOVE_PACKAGES if (_place(root, min(cpus)) / name).exists())
+    for cpu in cpus:
+        place = _place(root, cpu)
+        core = siblings(place, CORE) & cpus
+        core_of[cpu] = core if cpu in core else frozenset({cpu})
+        packages.add(_package(place, above))
+    return Topology(
+        cpus=cpus,
+        core_of=core_of,
+        n_packages=len(packages - {None}) or None,
+        n_cores=len(set(core_of.values())),
+        n_threads=len(cpus),
+    )
 
 
-def _from_sys(root: Path, online: frozenset[int]) -> Topology | None:
-    """Count distinct sets of siblings: ids are -1 on some boards and repeat between packages."""
-    if not _has_topology(root, online):
-        return None
-    packages: set[object] = set()
-    cores: set[object] = set()
-    for place, cpu in ((_place(root, cpu), cpu) for cpu in online):
-        package = evidence.text(place / "physical_package_id")
-        packages.add(_siblings(place, ("package_cpus", "core_siblings")) or package)
-        cores.add(_siblings(place, ("core_cpus", "thread_siblings")) or cpu)
-    return Topology(n_packages=len(packages - {None}) or None, n_cores=len(cores), n_threads=len(online))
+def _package(place: Path, above: tuple[str, ...]) -> Hashable:
+    """Return what tells the CPU's package from others.
+
+    Its number does, with that of the book it is in on a mainframe; siblings do where the number is -1.
+    Siblings alone do not: a kernel with several NUMA nodes per package may list those of the node.
+    """
+    number = evidence.number(place / "physical_package_id")
+    if number is not None and number >= 0:
+        return number, *(evidence.number(place / name) for name in above)
+    return siblings(place, PACKAGE) or None
 
 
-def _siblings(place: Path, names: tuple[str, ...]) -> frozenset[int]:
-    for name in names:
-        cpus = evidence.cpu_list(evidence.text(place / f"{name}_list")) or evidence.cpu_mask(
-            evidence.text(place / name)
+def _from_cpuinfo(blocks: list[Block], cpus: frozenset[int]) -> Topology:
+    own = {cpu: block for cpu, block in cpuinfo.by_cpu(blocks).items() if cpu in cpus}
+    n_threads = len(cpus) or None
+    midrs = [midr for block in blocks for midr in arm.of_block(block)]
+    if midrs and not any(midr.may_thread for midr in midrs):
+        return Topology(
+            cpus=cpus, core_of={cpu: frozenset({cpu}) for cpu in cpus}, n_cores=n_threads, n_threads=n_threads
         )
-        if cpus:
-            return cpus
-    return frozenset()
+    places = {cpu: (b["physical id"], b["core id"]) for cpu, b in own.items() if {"physical id", "core id"} <= b.keys()}
+    packages = {package for package, _ in places.values()}
+    core_of = {cpu: frozenset(other for other, at in places.items() if at == place) for cpu, place in places.items()}
+    whole = len(places) == len(cpus)
+    return Topology(
+        cpus=cpus,
+        core_of=core_of if whole else {},
+        n_packages=len(packages) or None,
+        n_cores=len(set(places.values())) or _cores_by_count(own.values()) or None,
+        n_threads=n_threads,
+    )
 
 
-def _from_cpuinfo(blocks: list[dict[str, str]]) -> Topology:
-    cpus = [block for block in blocks if any(re.fullmatch(r"processor( \d+)?", key) for key in block)]
-    places = {(block["physical id"], block["core id"]) for block in cpus if {"physical id", "core id"} <= block.keys()}
-    packages = {package for package, _ in places}
-    return Topology(n_packages=len(packages) or None, n_cores=len(places) or None, n_threads=len(cpus) or None)
+def _cores_by_count(blocks: Iterable[Block]) -> int:
+    """Return the sum of `cpu cores` over packages; 0 where the text has no such count."""
+    per_package: dict[str, int] = {}
+    for block in blocks:
+        count = re.fullmatch(r"\d{1,5}", block.get("cpu cores", ""))
+        if count:
+            per_package[block.get("physical id", "")] = int(count[0])
+    return sum(per_package.values())
 
 
 def _with_psutil(counts: Topology) -> Topology:
-    return Topology(
-        n_packages=counts.n_packages,
+    return replace(
+        counts,
         n_cores=counts.n_cores or psutil.cpu_count(logical=False),
         n_threads=counts.n_threads or psutil.cpu_count(),
     )
-
-
-def _caches(root: Path, online: frozenset[int]) -> tuple[Cache, ...]:
-    """Count a cache once however many CPUs share it; CPU numbering does not enter the result."""
-    seen = set()
-    for cpu in online:
-        for index in evidence.entries(root / CPUS / f"cpu{cpu}/cache", "index[0-9]*"):
-            level, size = evidence.number(index / "level"), _size(evidence.text(index / "size"))
-            if level and size:
-                kind = (evidence.text(index / "type") or "unknown").lower()
-                seen.add((level, kind, size, _siblings(index, ("shared_cpu",)) or _shared(index, cpu)))
-    counted = Counter((level, kind, size) for level, kind, size, _ in seen)
-    return tuple(
-        Cache(level=level, kind=kind, size_bytes=size, instances=instances)
-        for (level, kind, size), instances in sorted(counted.items())
-    )
-
-
-def _shared(index: Path, cpu: int) -> frozenset[int]:
-    return evidence.cpu_mask(evidence.text(index / "shared_cpu_map")) or frozenset({cpu})
-
-
-def _size(content: str | None) -> int | None:
-    match = re.fullmatch(r"(\d{1,12})([KMG]?)", content or "")
-    return int(match[1]) * SIZE_UNITS[match[2]] if match else None
