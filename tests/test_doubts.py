@@ -1,6 +1,7 @@
 """Repetitions that drift or differ, and the arithmetic of rates, with numbers from public reports."""
 
 import json
+from array import array
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,13 @@ import pytest
 from orchestrator.report import results_table, run_summary
 from orchestrator.rows import summary
 from schema.job import Test
-from schema.record import Effective, Sample
+from schema.record import Conditions, Effective, Latency, Sample
 from tests.factories import make_samples
 from tests.fakes import FakeClock, FakeEngine
-from worker.doubts import loaded, unheeded, unsteady
+from worker.conditions.verdict import Given, judge, passed
+from worker.doubts import measures, unheeded, unsteady
 from worker.measure import measure
+from worker.run import latency
 from worker.seam import EngineError
 
 CASES = Path(__file__).parents[1].parent / "shared" / "cases"
@@ -34,7 +37,10 @@ def at(*rates: float) -> tuple[Sample, ...]:
         (HOT_PREFILL, "drifts: the first repetition was 35% faster than the later ones"),
         ([100.0, 98.0, 96.0, 94.0], "drifts: the rate fell by 6% over 4 repetitions"),
         ([90.0, 95.0, 100.0], "drifts: the rate rose by 11% over 3 repetitions"),
-        (ONE_SLOW, "repetition 1 was 27% slower than the median"),
+        (ONE_SLOW, "first-run effect: the first repetition was 27% slower than the later ones, which agree"),
+        ([70.0, 50.2, 70.1, 69.8, 50.0, 50.1, 70.2], "two speeds: 3 of 7 repetitions were 28% slower than the others"),
+        ([50.2, 50.0, 70.1, 70.0, 50.1, 70.2], "two speeds: 3 of 6 repetitions were 29% slower than the others"),
+        ([100.0, 99.8, 80.0, 79.9], "drifts: the rate fell by 28% over 4 repetitions"),
         ([70.0, 69.6, 50.9, 70.1, 69.9], "repetition 3 was 27% slower than the median"),
     ],
 )
@@ -50,6 +56,8 @@ def test_rates_that_drift_or_differ_are_flagged_with_the_number(rates: list[floa
         [100.0, 99.5, 99.0],
         [100.0],
         [100.0, 50.0],
+        [100.0, 100.1, 102.0, 102.1, 99.9],
+        [98.0, 100.0, 100.1, 99.9],
     ],
 )
 def test_steady_rates_and_too_few_are_not_flagged(rates: list[float]) -> None:
@@ -57,10 +65,31 @@ def test_steady_rates_and_too_few_are_not_flagged(rates: list[float]) -> None:
 
 
 def test_a_machine_that_was_busy_before_is_named_and_one_after_a_full_benchmark_is_not() -> None:
-    assert loaded(11.8, 4) == ("begun under load: 11.8 processes wanted 4 CPUs in the minute before",)
-    assert loaded(4.2, 4) == ()
-    assert loaded(None, 4) == ()
-    assert loaded(11.8, None) == ()
+    def reasons(load1: float | None, n_cores: int | None) -> list[tuple[str, str]]:
+        return passed(measures((), None, Conditions(load1_before=load1), n_cores))
+
+    assert reasons(11.8, 4) == [("noisy", "begun under load: 11.8 processes wanted 4 CPUs in the minute before")]
+    assert reasons(4.2, 4) == reasons(None, 4) == reasons(11.8, None) == []
+
+
+def test_a_rate_that_fell_while_the_machine_warmed_up_says_so() -> None:
+    warm = Conditions(temperature_before_c=61.0, temperature_max_c=83.4)
+    (found,) = passed(measures(at(*HOT_DECODE), None, warm))
+    assert found == ("noisy", "drifts: the rate fell by 16% over 5 repetitions, while it warmed from 61 to 83 °C")
+
+
+def decoded(*token_ms: float) -> tuple[tuple[Sample, ...], Latency]:
+    """Return one repetition of tokens that took so long, and their latencies."""
+    times = array("q", (round(ms * 1e6) for ms in token_ms))
+    sample = Sample(repetition=1, n_tokens=len(times), elapsed_ns=sum(times), gen_ns=sum(times))
+    return (sample,), latency(times)
+
+
+def test_single_tokens_that_took_long_are_named_with_what_they_cost() -> None:
+    (found,) = passed(measures(*decoded(*[10.0] * 31, 330.0)))
+    assert found == ("noisy", "single tokens that took long cost 50% of the time, one of them 330 ms")
+    assert passed(measures(*decoded(*[10.0 + number / 10 for number in range(32)]))) == []
+    assert passed(measures(at(5.0), latency(array("q", [1])))) == []
 
 
 def test_layers_are_missed_only_where_there_is_a_gpu_and_they_were_asked_for() -> None:
@@ -149,7 +178,15 @@ def test_the_numbers_of_public_reports_come_out_right() -> None:
     for part in ("prefill_ts", "decode_ts"):
         assert unsteady(at(*hot[part]))[0].startswith("drifts")
         assert unsteady(at(*paused[part])) == ()
-    assert unsteady(at(*json.loads((CASES / "D12/one_slow_of_three.json").read_text())["decode_ts"]))
+    slow = json.loads((CASES / "D12/one_slow_of_three.json").read_text())
+    busy = Conditions(
+        load1_before=slow["loadavg_1m"][0],
+        on_battery=slow["on_battery"],
+        thermal_throttles=slow["throttle_count_delta"][0],
+    )
+    quality, reasons = judge(busy, Given(n_threads=4, n_cpus=4), measures(at(*slow["decode_ts"]), None, busy, 4))
+    assert quality == "throttled"
+    assert [words.split(" ")[0] for words in reasons] == ["the", "ran", "begun", "first-run"]
     raw, right = (json.loads((CASES / "D7" / name).read_text()) for name in ("raw.json", "expected.json"))
     test = Test(n_prompt=raw["n_prompt"], n_gen=raw["n_gen"])
     prompt_ns, gen_ns = round(raw["prefill_s"] * SECOND_NS), round(raw["decode_s"] * SECOND_NS)

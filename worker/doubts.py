@@ -3,64 +3,115 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from typing import Any
 
-from schema.record import Effective, Sample, Value
+from schema.record import Conditions, Effective, Latency, Sample, Value
+from worker.conditions.thresholds import limit_of
+from worker.conditions.verdict import passed, warmed
 
-DRIFT_SHARE = 0.05
 ORDERED_SHARE = 0.8
-ODD_SHARE = 0.10
 LEAST_REPETITIONS = 3
-LOADED_SHARE = 1.5
+LEAST_OF_A_SPEED = 2
+APART = 3.0
+WARMED_C = 5.0
+
+
+def measures(
+    samples: Sequence[Sample],
+    latency: Latency | None = None,
+    conditions: Conditions | None = None,
+    n_cores: int | None = None,
+) -> dict[str, Any]:
+    """Return what the thresholds of figures are held against, and what their words say of it."""
+    found = unevenness([sample.n_tokens / sample.elapsed_ns for sample in samples])
+    return {**found, **_stalls(samples, latency), **_load(conditions, n_cores), "heat": _heat(conditions)}
 
 
 def unsteady(samples: Sequence[Sample]) -> tuple[str, ...]:
-    """Return why the repetitions do not look like one rate with chance around it; nothing where they do.
+    """Return why the repetitions do not look like one rate with chance around it; nothing where they do."""
+    return tuple(words for _, words in passed(measures(samples)))
 
-    They drift where nearly all pairs of them are in the same order and the trend (Theil and Sen: the median
-    of the slopes of all pairs) comes to 5 %, or where the first was more than a tenth faster than
-    the median of the others, as before a machine is hot. Any other repetition a tenth off the median is odd.
+
+def unevenness(rates: Sequence[float]) -> dict[str, Any]:
+    """Return in which way three and more repetitions differ: the measures of the first way that says it.
+
+    `first_slow`: the first alone was slower than the others, which agree. `two_speeds`: there are two groups.
+    `trend`: nearly all pairs are in the same order, and the median of the slopes of all pairs (Theil and Sen)
+    comes to so much. `first_fast`: so much faster than the median of the others was the first. `odd`: so far
+    from the median was one of them.
     """
-    rates = [sample.n_tokens / sample.elapsed_ns for sample in samples]
     if len(rates) < LEAST_REPETITIONS:
-        return ()
-    drift = None if _cold_start(rates) else _trend(rates) or _hot_start(rates)
-    return (drift,) if drift else _odd(rates)
+        return {}
+    ways = (_first_slow, _two_speeds, _trend, _first_fast, _odd)
+    found = (way(rates) for way in ways)
+    return {"n": len(rates), **next((told for told in found if passed({**told, "n": len(rates), "heat": ""})), {})}
 
 
-def _trend(rates: Sequence[float]) -> str | None:
-    slopes = [(later - earlier) / (j - i) for (i, earlier), (j, later) in combinations(enumerate(rates), 2)]
-    order = sum((slope > 0) - (slope < 0) for slope in slopes) / len(slopes)
-    change = statistics.median(slopes) * (len(rates) - 1) / statistics.median(rates)
-    if abs(order) < ORDERED_SHARE or abs(change) < DRIFT_SHARE:
-        return None
-    return f"drifts: the rate {'fell' if change < 0 else 'rose'} by {abs(change):.0%} over {len(rates)} repetitions"
-
-
-def _hot_start(rates: Sequence[float]) -> str | None:
-    ahead = rates[0] / statistics.median(rates[1:]) - 1
-    return f"drifts: the first repetition was {ahead:.0%} faster than the later ones" if ahead > ODD_SHARE else None
-
-
-def _cold_start(rates: Sequence[float]) -> bool:
-    """Return whether the first repetition alone was slow: the others agree."""
+def _first_slow(rates: Sequence[float]) -> dict[str, Any]:
     rest = rates[1:]
-    return rates[0] < min(rest) and max(rest) - min(rest) < DRIFT_SHARE * min(rest)
+    agree = rates[0] < min(rest) and max(rest) - min(rest) < limit_of("trend") * min(rest)
+    return {"first_slow": 1 - rates[0] / statistics.median(rest)} if agree else {}
 
 
-def _odd(rates: Sequence[float]) -> tuple[str, ...]:
+def _two_speeds(rates: Sequence[float]) -> dict[str, Any]:
+    """Split at the widest gap between neighbours in size."""
+    ordered = sorted(rates)
+    gap, n_slow = max((ordered[i] - ordered[i - 1], i) for i in range(1, len(ordered)))
+    slow, fast = ordered[:n_slow], ordered[n_slow:]
+    widest = max(slow[-1] - slow[0], fast[-1] - fast[0])
+    if min(len(slow), len(fast)) < LEAST_OF_A_SPEED or gap < APART * widest or abs(_order(rates)) >= ORDERED_SHARE:
+        return {}
+    return {"two_speeds": 1 - statistics.median(slow) / statistics.median(fast), "n_slow": n_slow}
+
+
+def _slopes(rates: Sequence[float]) -> list[float]:
+    return [(later - earlier) / (j - i) for (i, earlier), (j, later) in combinations(enumerate(rates), 2)]
+
+
+def _order(rates: Sequence[float]) -> float:
+    """Return the share of pairs that rise less that of those that fall."""
+    slopes = _slopes(rates)
+    return sum((slope > 0) - (slope < 0) for slope in slopes) / len(slopes)
+
+
+def _trend(rates: Sequence[float]) -> dict[str, Any]:
+    change = statistics.median(_slopes(rates)) * (len(rates) - 1) / statistics.median(rates)
+    if abs(_order(rates)) < ORDERED_SHARE:
+        return {}
+    return {"trend": abs(change), "fell_or_rose": "fell" if change < 0 else "rose"}
+
+
+def _first_fast(rates: Sequence[float]) -> dict[str, Any]:
+    return {"first_fast": rates[0] / statistics.median(rates[1:]) - 1}
+
+
+def _odd(rates: Sequence[float]) -> dict[str, Any]:
     median = statistics.median(rates)
     index = max(range(len(rates)), key=lambda i: abs(rates[i] - median))
     off = rates[index] / median - 1
-    if abs(off) <= ODD_SHARE:
-        return ()
-    return (f"repetition {index + 1} was {abs(off):.0%} {'faster' if off > 0 else 'slower'} than the median",)
+    return {"odd": abs(off), "odd_number": index + 1, "odd_way": "faster" if off > 0 else "slower"}
 
 
-def loaded(load1_before: float | None, n_cores: int | None) -> tuple[str, ...]:
-    """Return whether the machine was under load when it began: half as much again as what one full benchmark leaves."""
-    if load1_before is None or not n_cores or load1_before <= LOADED_SHARE * n_cores:
-        return ()
-    return (f"begun under load: {load1_before:.1f} processes wanted {n_cores} CPUs in the minute before",)
+def _stalls(samples: Sequence[Sample], latency: Latency | None) -> dict[str, Any]:
+    """Return how much of the decode's time single slow tokens cost: where all are alike, median and mean are equal."""
+    times = [sample.gen_ns for sample in samples if sample.gen_ns is not None]
+    n_tokens = sum(latency.histogram) if latency else 0
+    if latency is None or not times or not n_tokens:
+        return {}
+    mean_ns = sum(times) / n_tokens
+    return {"stalls": 1 - latency.p50_ns / mean_ns, "longest_ms": latency.max_ns / 1e6}
+
+
+def _load(conditions: Conditions | None, n_cores: int | None) -> dict[str, Any]:
+    """Return how many processes wanted a CPU in the minute before, by CPU."""
+    load1 = conditions.load1_before if conditions else None
+    return {"load_per_cpu": load1 / n_cores, "load1": load1, "n_cores": n_cores} if load1 and n_cores else {}
+
+
+def _heat(conditions: Conditions | None) -> str:
+    if conditions is None or warmed(conditions) < WARMED_C:
+        return ""
+    return f", while it warmed from {conditions.temperature_before_c:.0f} to {conditions.temperature_max_c:.0f} °C"
 
 
 def unheeded(asked: Mapping[str, Value], in_effect: Mapping[str, Effective], has_gpu: bool) -> tuple[str, ...]:

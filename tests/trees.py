@@ -1,0 +1,12 @@
+"""Machines as trees of files under a temporary root."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def write(root: Path, files: Mapping[str, str | int]) -> Path:
+    """Write each file with its text (a number: that and a newline, as the kernel does), and return `root`."""
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content if isinstance(content, str) else f"{content}\n")
+    return root
