@@ -35,6 +35,7 @@ sys.path.insert(0, str(ROOT))
 from schema.job import Assignment, Job, ModelRef, Test
 from schema.settings import Settings
 from worker.child import Child, Deadline
+from worker.llama_bench import arguments
 from worker.variables import child_environment
 
 FLAGS = ["-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=ON", "-DLLAMA_CURL=OFF"]
@@ -58,30 +59,40 @@ class Measurement:
     cpu_share: float
 
 
-def ours(model: Path, test: Test, repetitions: int, n_threads: int) -> Measurement:
-    """Measure once in a new process, as a supervisor has it done."""
+def ours(model: Path, test: Test, repetitions: int, settings: Settings) -> Measurement:
+    """Measure once in a new process, as a supervisor has it done; `settings` has a number of threads."""
+    return measurement(attempt(model, test, repetitions, settings)[0])
+
+
+def attempt(
+    model: Path, test: Test, repetitions: int, settings: Settings
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the samples of one attempt in a new process, and what it told at its end."""
     reference = ModelRef(source="path", spec=str(model), identity="sha256:unused")
     job = Job(
         run_uid="fidelity",
         host_uid="here",
         model=reference,
         test=test,
-        settings=Settings(n_threads=n_threads),
+        settings=settings,
         repetitions=repetitions,
     )
     assignment = asdict(Assignment(job=job, attempt_uid="ours"))
     request = {"spec": {"path": str(model), "n_threads": {}}, "assignments": [assignment]}
     found: list[dict[str, Any]] = []
+    end: dict[str, Any] = {}
     with Child(_bound_python(), request) as child:
         for event in child.events(Deadline(86_400)):
             if "error" in event:
                 raise SystemExit(f"ours failed: {event}")
             if event["event"] == "sample":
                 found.append(event["sample"])
+            if event["event"] == "attempt_end":
+                end = event
             child.go_on()
     if len(found) != repetitions:
         raise SystemExit(f"ours ended: {child.exit()}")
-    return _measurement(found)
+    return found, end
 
 
 def _bound_python() -> str:
@@ -92,15 +103,17 @@ def _bound_python() -> str:
     return str(path)
 
 
-def _measurement(samples: list[dict[str, Any]]) -> Measurement:
+def measurement(samples: list[dict[str, Any]]) -> Measurement:
+    """Return the mean rate of the samples, and the lowest CPU share."""
     rate = statistics.mean(1e9 * sample["n_tokens"] / sample["elapsed_ns"] for sample in samples)
     return Measurement(rate, min(sample["cpu_share"] for sample in samples))
 
 
-def theirs(binary: Path, model: Path, test: Test, repetitions: int, n_threads: int) -> Measurement:
+def theirs(binary: Path, model: Path, test: Test, repetitions: int, settings: Settings) -> Measurement:
     """Run llama-bench once; its CPU share counts from its announcement of the first timed run to its row."""
-    command = [str(binary), "-m", str(model), "-o", "jsonl", "--progress", "-r", str(repetitions), "-t", str(n_threads)]
-    command += ["-p", str(test.n_prompt), "-n", str(test.n_gen), "-d", str(test.n_depth), "-b", "2048", "-ub", "512"]
+    n_threads = int(settings.n_threads)
+    command = [str(binary), "-m", str(model), "-o", "jsonl", "--progress", "-r", str(repetitions)]
+    command += arguments(test, settings, n_threads)
     environment = child_environment() | dict([BINDING])
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, bufsize=1, env=environment) as process:
@@ -109,18 +122,19 @@ def theirs(binary: Path, model: Path, test: Test, repetitions: int, n_threads: i
         busy, begun = 0.0, 0.0
         for line in process.stderr:
             if re.search(r"(prompt|generation) run 1/", line):
-                busy, begun = _cpu_seconds(process.pid), time.monotonic()
+                busy, begun = cpu_seconds(process.pid), time.monotonic()
             if re.search(rf"(prompt|generation) run {repetitions}/", line):
                 break
         row = process.stdout.readline()
-        busy, spent = _cpu_seconds(process.pid) - busy, time.monotonic() - begun
+        busy, spent = cpu_seconds(process.pid) - busy, time.monotonic() - begun
         process.stderr.read()
     if process.returncode:
         raise SystemExit(f"llama-bench failed with {process.returncode}")
     return Measurement(json.loads(row)["avg_ts"], busy / (spent * n_threads))
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time that the process `pid` has had."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -161,14 +175,14 @@ def _half_width(pairs: list[tuple[float, float]]) -> float:
     return (high - low) / 2
 
 
-def verdict(pairs: list[tuple[float, float]], dropped: int) -> tuple[int, str]:
-    """Return the exit code and the line that is printed for these rates of ours and llama-bench's."""
+def verdict(pairs: list[tuple[float, float]], dropped: int, other: str = "llama-bench") -> tuple[int, str]:
+    """Return the exit code and the line that is printed for these rates of ours and the `other` program's."""
     if len(pairs) < MIN_PAIRS:
         return 4, f"can't tell here: only {len(pairs)} undisturbed pairs, {dropped} dropped"
     middle, low, high = interval([a / b for a, b in pairs])
-    mine, other = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
+    mine, its = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
     told = (
-        f"ours {mine:8.2f} t/s  llama-bench {other:8.2f} t/s  ratio {middle:.4f} [{low:.4f}, {high:.4f}]"
+        f"ours {mine:8.2f} t/s  {other} {its:8.2f} t/s  ratio {middle:.4f} [{low:.4f}, {high:.4f}]"
         f"  {len(pairs)} pairs, {dropped} dropped"
     )
     if (high - low) / 2 > WIDTH:
@@ -178,8 +192,13 @@ def verdict(pairs: list[tuple[float, float]], dropped: int) -> tuple[int, str]:
 
 def llama_bench() -> Path:
     """Return llama-bench built from the llama.cpp of the locked llama-cpp-python release; built when absent."""
+    return llama_tool("llama-bench")
+
+
+def llama_tool(name: str) -> Path:
+    """Return one of llama.cpp's programs, built as `llama_bench` is."""
     build = CACHE / "llama-bench"
-    binary = build / "bin" / "llama-bench"
+    binary = build / "bin" / name
     if not binary.exists():
         source, flags = _engine("--source").strip(), shlex.split(_engine("--flags"))
         ours = [flag for flag in flags if not flag.startswith(("-DLLAVA_BUILD", "-DCMAKE_PROJECT_"))]
@@ -188,7 +207,7 @@ def llama_bench() -> Path:
         ninja = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tools / 'ninja'}"]
         cmake = str(tools / "cmake")
         subprocess.check_call([cmake, *ninja, "-S", source, "-B", str(build), *FLAGS, *ours, *off], stdout=sys.stderr)
-        subprocess.check_call([cmake, "--build", str(build), "--target", "llama-bench"], stdout=sys.stderr)
+        subprocess.check_call([cmake, "--build", str(build), "--target", name], stdout=sys.stderr)
     return binary
 
 
@@ -225,8 +244,9 @@ def main() -> int:
         path = model_file(name)
         for test in options.tests:
             n = options.repetitions
-            mine = partial(ours, path, TESTS[test], n, len(cpus))
-            other = partial(theirs, binary, path, TESTS[test], n, len(cpus))
+            settings = Settings(n_threads=len(cpus))
+            mine = partial(ours, path, TESTS[test], n, settings)
+            other = partial(theirs, binary, path, TESTS[test], n, settings)
             code, told = verdict(*pairs_of(mine, other, options.max_pairs))
             codes.append(code)
             print(f"{name:9} {test:10} {told}", flush=True)

@@ -39,6 +39,7 @@ from benchmarks.fidelity import (
     ours,
     pairs_of,
 )
+from schema.settings import Settings
 from worker.models import reference, resolve
 from worker.synthetic import header, parse
 
@@ -76,7 +77,7 @@ def speed(tests: list[str], max_pairs: int) -> list[int]:
     clone = resolve(reference("synthetic", CLONE, ROOT), CACHE, lambda what, share: None).path
     codes = []
     for name in tests:
-        sides = [partial(ours, path, TESTS[name], 1, len(cpus)) for path in (clone, original)]
+        sides = [partial(ours, path, TESTS[name], 1, Settings(n_threads=len(cpus))) for path in (clone, original)]
         code, told = verdict(*pairs_of(sides[0], sides[1], max_pairs))
         codes.append(code)
         print(f"{name:8} {told}", flush=True)

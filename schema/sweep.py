@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
@@ -14,6 +14,7 @@ from schema.settings import CACHE_TYPES, LOAD_MODES, NUMA_STRATEGIES, PRIORITIES
 from schema.sweep_env import environments
 from schema.sweep_keys import LEVELS, meant
 from schema.sweep_reader import Reader, kind
+from schema.sweep_tests import MAX_TOKENS, read_tests
 from schema.sweep_values import (
     BadValueError,
     choice,
@@ -26,14 +27,13 @@ from schema.sweep_values import (
     whole_number,
 )
 from schema.text_file import read_text
-from schema.yaml_file import Entry, Mapping, Node, Scalar, Sequence, parse_yaml
+from schema.yaml_file import Entry, Mapping, Node, Scalar, parse_yaml
 
-MAX_TOKENS = 1_048_576
-MAX_TESTS = 10_000
 MAX_TAGS = 50
 MAX_THREADS = 1024
-MAX_PARALLEL = 256
-MAX_VERIFY = 512
+MAX_ROUNDS = 100
+ORDERS = ("sequential", "interleaved")
+ACROSS = ("models", "builds")
 MMAP = {"auto": "auto", "on": "mmap", "off": "none"}
 """What a value of `mmap`, the short form, means as `load_mode`."""
 
@@ -81,6 +81,8 @@ class Sweep:
     """What is to be measured, as asked. `params` holds the settings that were given, in the order of Settings.
 
     No list holds a value twice. `hosts` without an entry means every host; `text` is the file's text.
+    `interleaved`: jobs of one process take their repetitions in turn. `across` names what alternates in
+    blocks, `models`, `builds` or both, and `rounds` how often each job is measured then.
     """
 
     name: str
@@ -91,6 +93,9 @@ class Sweep:
     builds: tuple[str, ...] = ("default",)
     repetitions: int = 5
     timeout_seconds: float = 1800.0
+    interleaved: bool = False
+    across: tuple[str, ...] = ()
+    rounds: int = 1
     tags: dict[str, str] = field(default_factory=dict)
     text: str = ""
 
@@ -100,7 +105,7 @@ class Sweep:
 
     @property
     def n_combinations(self) -> int:
-        """Number of jobs on one host before anything is skipped."""
+        """Number of different jobs on one host before anything is skipped; each comes once in every round."""
         count = len(self.models) * len(self.tests) * len(self.builds)
         for setting in fields(Settings):
             count *= len(self.values(setting.name))
@@ -120,16 +125,18 @@ def parse_sweep(text: str, filename: str, base: Path) -> Sweep:
     root, problems = parse_yaml(text, filename)
     reader = Reader(problems)
     reader.check_keys(root, "", "")
-    _only(reader, root, "order", "sequential")
     sweep = Sweep(
         name=reader.one(root.get("name"), lambda scalar: plain_text(scalar, 100)) or Path(filename).stem or "sweep",
         models=_models(reader, root, base),
-        tests=_tests(reader, root.get("tests")),
+        tests=read_tests(reader, root.get("tests")),
         params=_params(reader, root.get("params")) | environments(reader, root.get("env")),
         hosts=reader.list_of(root.get("hosts"), "hosts", _host_entry),
         builds=reader.list_of(root.get("builds"), "builds", _build_name) or ("default",),
         repetitions=_repetitions(reader, root.get("repeat")),
         timeout_seconds=reader.one(root.get("timeout"), seconds) or 1800.0,
+        interleaved=reader.one(root.get("order"), lambda scalar: choice(scalar, ORDERS)) == "interleaved",
+        across=_across(reader, root),
+        rounds=_rounds(reader, root),
         tags=_tags(reader, root.get("tags")),
         text=text,
     )
@@ -137,12 +144,18 @@ def parse_sweep(text: str, filename: str, base: Path) -> Sweep:
     return sweep
 
 
-def _only(reader: Reader, root: Mapping, key: str, allowed: str) -> None:
-    entry = root.get(key)
-    for item in reader.items(entry, key) if entry else ():
-        if not isinstance(item, Scalar) or item.text != allowed:
-            found = show(item.text) if isinstance(item, Scalar) else kind(item)
-            reader.fault(item.line, key, f"{found} is not in this version; write `{allowed}`, or leave the key out.")
+def _across(reader: Reader, root: Mapping) -> tuple[str, ...]:
+    """Return what alternates, in the order of ACROSS whatever that of the file."""
+    given = reader.list_of(root.get("across"), "across", lambda scalar: choice(scalar, ACROSS))
+    return tuple(word for word in ACROSS if word in given)
+
+
+def _rounds(reader: Reader, root: Mapping) -> int:
+    entry, across = root.get("rounds"), root.get("across")
+    rounds = reader.one(entry, lambda scalar: int(whole_number(scalar, 2, MAX_ROUNDS)))
+    if entry is not None and rounds and across is None:
+        reader.fault(entry.line, "rounds", "says how often what is `across` alternates; write `across: [builds]` too.")
+    return (rounds or 2) if across is not None else 1
 
 
 def _repetitions(reader: Reader, entry: Entry | None) -> int:
@@ -183,62 +196,6 @@ def _mmap(reader: Reader, mapping: Mapping) -> tuple[int | str, ...]:
         reader.fault(entry.line, "params.mmap", "says the same as `load_mode`; leave one of them out.")
     values = reader.list_of(entry, "params.mmap", switch)
     return tuple(MMAP[value] for value in values)
-
-
-def _tests(reader: Reader, entry: Entry | None) -> tuple[Test, ...]:
-    faults_before = reader.n_faults
-    mapping = reader.mapping(entry) or Mapping(0, ())
-    axes = {key: reader.list_of(mapping.get(key), f"tests.{key}", _tokens) for key in ("n_prompt", "n_gen", "n_depth")}
-    pairs = _pairs(reader, mapping.get("pg"))
-    verify = reader.list_of(
-        mapping.get("verify"), "tests.verify", lambda scalar: int(whole_number(scalar, 1, MAX_VERIFY))
-    )
-    if not any(mapping.get(key) for key in ("n_prompt", "n_gen", "pg", "verify")):
-        axes |= {"n_prompt": (512,), "n_gen": (128,)}
-    shapes = [(n, 0) for n in axes["n_prompt"] if n] + [(0, n) for n in axes["n_gen"] if n] + list(pairs)
-    parallel = reader.list_of(mapping.get("n_parallel"), "tests.n_parallel", _sequences) or (1,)
-    depths = sorted(axes["n_depth"] or (0,))
-    line, n_tests = (entry.line if entry else 0), (len(shapes) * len(parallel) + len(verify)) * len(depths)
-    if not n_tests and reader.n_faults == faults_before:
-        reader.fault(line, "tests", "there is nothing to measure; give n_prompt or n_gen a number above 0.")
-    if n_tests > MAX_TESTS:
-        reader.fault(line, "tests", f"these are {n_tests} tests; write at most {MAX_TESTS}.")
-        return ()
-    return tuple(_side_by_side(shapes, parallel, depths, verify))
-
-
-def _side_by_side(
-    shapes: list[tuple[int, int]], parallel: tuple[int, ...], depths: list[int], verify: tuple[int, ...]
-) -> Iterator[Test]:
-    """Yield the tests in the order in which they share what is filled: a deeper one goes on where the last ended."""
-    for n_parallel in parallel:
-        for depth in depths:
-            for n_prompt, n_gen in shapes:
-                yield Test(n_prompt=n_prompt, n_gen=n_gen, n_depth=depth, n_parallel=n_parallel)
-            if n_parallel == parallel[0]:
-                yield from (Test(n_prompt=0, n_gen=0, n_depth=depth, n_verify=n) for n in verify)
-
-
-def _pairs(reader: Reader, entry: Entry | None) -> tuple[tuple[int, int], ...]:
-    if entry is None:
-        return ()
-    items = reader.items(entry, "tests.pg")
-    if items and all(isinstance(item, Scalar) for item in items):
-        texts = ", ".join(item.text for item in items if isinstance(item, Scalar))
-        reader.fault(entry.line, "tests.pg", f"{show(texts)} is no list of pairs; write [[512, 128]].")
-        return ()
-    found = [(item.line, pair) for item in items if (pair := _pair(reader, item)) is not None]
-    return reader.distinct(found, "tests.pg", lambda pair: f"[{pair[0]}, {pair[1]}]")
-
-
-def _pair(reader: Reader, item: Node) -> tuple[int, int] | None:
-    parts = item.items if isinstance(item, Sequence) else ()
-    scalars = [part for part in parts if isinstance(part, Scalar)]
-    if len(parts) != 2 or len(scalars) != 2:
-        reader.fault(item.line, "tests.pg", "a pair is [n_prompt, n_gen]; write it like [512, 128].")
-        return None
-    numbers = [reader.attempt(part, "tests.pg", _tokens_in_a_pair) for part in scalars]
-    return None if None in numbers else (numbers[0] or 0, numbers[1] or 0)
 
 
 def _models(reader: Reader, root: Mapping, base: Path) -> tuple[ModelEntry, ...]:
@@ -300,18 +257,6 @@ def _model_form(item: Node) -> str:
         return f"{kind(item)} stands where a model belongs; {_MODEL_FORMS}"
     looks_synthetic = ":" in item.text and not item.text.lower().endswith(".gguf")
     return f"say what {show(item.text)} is; write `{{{'synthetic' if looks_synthetic else 'path'}: {item.text:.60}}}`."
-
-
-def _tokens(scalar: Scalar) -> int:
-    return int(whole_number(scalar, 0, MAX_TOKENS))
-
-
-def _sequences(scalar: Scalar) -> int:
-    return int(whole_number(scalar, 1, MAX_PARALLEL))
-
-
-def _tokens_in_a_pair(scalar: Scalar) -> int:
-    return int(whole_number(scalar, 1, MAX_TOKENS))
 
 
 def _build_name(scalar: Scalar) -> str:

@@ -7,7 +7,10 @@ from dataclasses import fields
 from schema.settings import Settings
 
 LEVELS = {
-    "": ("name", "hosts", "models", "tests", "params", "env", "repeat", "builds", "order", "tags", "timeout"),
+    "": (
+        *("name", "hosts", "models", "tests", "params", "env", "repeat", "builds", "order", "across", "rounds"),
+        *("tags", "timeout"),
+    ),
     "models": ("path", "synthetic", "like", "hf"),
     "tests": ("n_prompt", "n_gen", "n_depth", "pg", "n_parallel", "verify"),
     "params": (*(field.name for field in fields(Settings) if field.name != "env"), "mmap"),
@@ -25,6 +28,9 @@ _WRITTEN_ELSEWHERE = {
     "params": ("param", "parameters", "settings", "options", "config"),
     "repeat": ("repetitions", "repetition", "repeats", "reps", "r", "runs", "iterations", "n_runs", "repeat_count"),
     "builds": ("build", "build_type"),
+    "order": ("ordering", "schedule"),
+    "across": ("alternate", "abba"),
+    "rounds": ("round", "replicas", "blocks"),
     "tags": ("tag", "labels", "metadata"),
     "timeout": ("time_limit", "deadline", "max_time", "timeout_seconds"),
     "path": ("file", "filename"),
@@ -67,7 +73,7 @@ _ANSWERS = {
     "output": "results go to the database; choose a format when you read them, with `tokfleet results --format`.",
 }
 
-_LATER = ("rpc", "delay", "keep_token_ns", "across", "fit_target", "fit_min_ctx")
+_LATER = ("rpc", "delay", "keep_token_ns", "fit_target", "fit_min_ctx")
 """Settings of llama-bench and plans of ours that this version does not have."""
 
 _LEVEL_OF = {key: level for level, keys in LEVELS.items() for key in keys}

@@ -10,12 +10,17 @@ from schema.errors import ModelError
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """One ggml type: its code in a file, its name, weights per block, bytes per block."""
+    """One ggml type: its code in a file, its name, weights and bytes per block (0 bytes where it is not known here)."""
 
     code: int
     name: str
     block_weights: int
     block_bytes: int
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether this is the type of another llama.cpp: a fork's, or one of the past."""
+        return self.block_bytes == 0
 
     def row_bytes(self, width: int) -> int:
         """Return the bytes of one row of `width` weights; ModelError where no whole number of blocks fits."""
@@ -78,3 +83,8 @@ REMOVED = {
     38: "IQ4_NL_8_8",
 }
 """Code of a type that older files have and llama.cpp no longer knows -> its name."""
+
+
+def unknown_type(code: int) -> TensorType:
+    """Return a stand-in for a type that is not in the table: it has a name, and blocks of no size."""
+    return TensorType(code, REMOVED.get(code, f"type{code}"), 1, 0)

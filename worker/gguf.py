@@ -17,7 +17,8 @@ from pathlib import Path
 from schema.errors import ModelError
 from schema.problem import show
 from worker.bounded_file import BoundedFile
-from worker.ggml import BY_CODE, REMOVED, TensorType
+from worker.ggml import BY_CODE, TensorType, unknown_type
+from worker.gguf_data import check_data, refuse_unknown_types, with_sizes
 from worker.not_gguf import what_else
 
 MAGIC = b"GGUF"
@@ -61,12 +62,16 @@ Value = Scalar | tuple[Scalar, ...] | Skipped
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One row of the tensor table; `shape` has the row width first, `offset` counts from the data's start."""
+    """One row of the tensor table; `shape` has the row width first, `offset` counts from the data's start.
+
+    `stored_bytes` is how much the file has for it where its type is not known here, else of no meaning.
+    """
 
     name: str
     shape: tuple[int, ...]
     type: TensorType
     offset: int
+    stored_bytes: int = 0
 
     @property
     def n_weights(self) -> int:
@@ -76,7 +81,14 @@ class Tensor:
     @property
     def n_bytes(self) -> int:
         """How many bytes its data takes in the file."""
+        if self.type.is_unknown:
+            return self.stored_bytes
         return self.type.row_bytes(self.shape[0]) * math.prod(self.shape[1:])
+
+    @property
+    def row_bytes(self) -> int:
+        """How many bytes of the file one row takes."""
+        return self.n_bytes // math.prod(self.shape[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +121,11 @@ class Header:
         return value if value is not None and 0 < value <= most else None
 
 
-def read_header(path: Path, *, whole: bool = True) -> Header:
+def read_header(path: Path, *, whole: bool = True, any_type: bool = False) -> Header:
     """Return the header of `path`; raises ModelError saying what the file is, where it is no usable GGUF.
 
-    `whole` False reads one whose tensor data is missing or cut, too.
+    `whole` False reads one whose tensor data is missing or cut, too; `any_type` one with tensors of types that
+    are not known here, which another build of llama.cpp may know.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # before opening: a pipe would wait for a writer
@@ -120,8 +133,12 @@ def read_header(path: Path, *, whole: bool = True) -> Header:
         with path.open("rb") as file:
             reader = BoundedFile(path, file, os.fstat(file.fileno()).st_size)
             header = _read(reader)
+            if any_type:
+                header = with_sizes(header)
+            else:
+                refuse_unknown_types(path, header)
             if whole:
-                _check_data(reader, header)
+                check_data(path, header)
             return header
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
@@ -255,36 +272,7 @@ def _tensor(reader: BoundedFile) -> Tensor:
         raise reader.refuse(f"tensor {show(name)} has {n_dimensions} dimensions")
     shape = tuple(reader.u64(what) for _ in range(n_dimensions))
     code, offset = reader.u32(what), reader.u64(what)
-    if code in REMOVED:
-        raise ModelError(
-            f"{reader.path}: tensor {show(name)} has the type {REMOVED[code]}, which llama.cpp no longer loads. "
-            "Download the model quantised otherwise; Q4_0 replaces the types packed for ARM."
-        )
-    if code not in BY_CODE:
-        raise ModelError(
-            f"{reader.path}: tensor {show(name)} has the unknown type {code}. "
-            "Use a newer tokfleet, or a model quantised otherwise."
-        )
-    kind = BY_CODE[code]
+    kind = BY_CODE.get(code) or unknown_type(code)
     if 0 in shape or shape[0] % kind.block_weights:
         raise reader.refuse(f"tensor {show(name)} of type {kind.name} has the impossible shape {shape}")
     return Tensor(name, shape, kind, offset)
-
-
-def _check_data(reader: BoundedFile, header: Header) -> None:
-    last = max(header.tensors, key=lambda tensor: tensor.offset + tensor.n_bytes, default=None)
-    if last is None:
-        return
-    end = header.data_offset + last.offset + last.n_bytes
-    if end <= reader.file_bytes:
-        return
-    packed = sum(tensor.n_bytes for tensor in header.tensors) + header.alignment * len(header.tensors)
-    if reader.file_bytes <= header.data_offset and last.offset < packed:
-        raise ModelError(
-            f"{reader.path} holds a header only, without weights: the file is {reader.file_bytes} bytes, needs {end}. "
-            f"Download it again, or make a model of that shape with `tokfleet model synth --like {reader.path}`."
-        )
-    raise ModelError(
-        f"{reader.path} is not complete: the file is {reader.file_bytes} bytes, needs {end} "
-        f"(for tensor {last.name!r}). Download or copy it again."
-    )

@@ -61,7 +61,7 @@ def inspect(path: Path) -> Inspection:
 
     Raises ModelError where it is no GGUF, or one that is damaged or not complete, and says which.
     """
-    files = read_model(path)
+    files = read_model(path, any_type=True)
     header, found = files.header, sizes(files.header)
     return Inspection(
         path=path,

@@ -45,7 +45,8 @@ def read_skeleton(path: Path) -> Skeleton:
     Raises ModelError where the file is no GGUF of a language model.
     """
     files = read_model(path, whole=False)
-    facts(files.header, str(path))
+    if strange := facts(files.header, str(path)).unknown:
+        raise ModelError(f"{path} {strange}. Use a newer tokfleet, or another model.")
     placed = lay_out(
         ((tensor.name, tensor.shape, tensor.type) for tensor in files.header.tensors), files.header.alignment
     )

@@ -34,6 +34,67 @@ class Measured:
     first_token_ns: list[int] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class Ready:
+    """A test whose context is filled and warm: its repetitions can be timed, one by one, whenever it is their turn."""
+
+    engine: Engine
+    prepared: Prepared
+    clock: Clock
+    cpu_clock: Clock
+    n_threads: int
+    found: Measured
+
+    @property
+    def stage(self) -> str:
+        """The stage in which a repetition is."""
+        return {"pp": "prefill", "pg": "prefill", "tg": "decode", "verify": "verify"}[self.prepared.test.kind]
+
+    def wake(self) -> None:
+        """Process a token untimed, so that the threads are this context's again after another one's turn."""
+        self.engine.clear()
+        for batch in self.prepared.wake.items:
+            self.engine.process(batch)
+        self.engine.synchronize()
+
+    def repeat(self, repetition: int) -> Sample:
+        """Time one repetition; raises EngineError when llama.cpp refuses something."""
+        test, found = self.prepared.test, self.found
+        busy = self.cpu_clock()
+        timed = _repeat_verifying if test.n_verify else _repeat
+        start, middle, end = timed(self.engine, self.prepared, self.clock)
+        busy = self.cpu_clock() - busy
+        if found.token_ns is not None:
+            _collect_latencies(found.token_ns, self.prepared.stamps, middle)
+        if test.kind == "pg":
+            found.first_token_ns.append(self.prepared.stamps[0] - start)
+        return _sample(test, repetition, start, middle, end, busy / self.n_threads)
+
+
+def start(
+    engine: Engine,
+    test: Test,
+    seed: int,
+    clock: Clock,
+    stage: Callable[[str], None],
+    cpu_clock: Clock,
+    n_threads: int,
+    filled: Filled | None = None,
+) -> Ready:
+    """Fill the context to the test's depth, make its batches, warm it up, and return what repeats it.
+
+    `filled` is what earlier tests of the same settings left of their depth; it is brought up to this
+    test's. Raises EngineError when llama.cpp refuses something, or when its answer is not a model's:
+    logits that are not finite or all equal. `cpu_clock` counts the CPU time of all `n_threads`.
+    """
+    found = Measured(token_ns=array("q") if test.n_gen or test.n_verify else None)
+    depth_state, found.fill_seconds = fill(engine, test, seed, clock, stage, filled or Filled())
+    prepared = prepare(engine, test, seed, depth_state)
+    stage("warmup")
+    _warm_up(engine, prepared, clock, found)
+    return Ready(engine, prepared, clock, cpu_clock, n_threads, found)
+
+
 def measure(
     engine: Engine,
     test: Test,
@@ -46,31 +107,12 @@ def measure(
     n_threads: int,
     filled: Filled | None = None,
 ) -> Measured:
-    """Measure `test`, handing each sample to `keep` between the timed windows; return the rest.
-
-    `filled` is what earlier tests of the same settings left of their depth; it is brought up to this
-    test's. Raises EngineError when llama.cpp refuses something, or when its answer is not a model's:
-    logits that are not finite or all equal. `cpu_clock` counts the CPU time of all `n_threads`.
-    """
-    found = Measured(token_ns=array("q") if test.n_gen or test.n_verify else None)
-    depth_state, found.fill_seconds = fill(engine, test, seed, clock, stage, filled or Filled())
-    prepared = prepare(engine, test, seed, depth_state)
-    stage("warmup")
-    _warm_up(engine, prepared, clock, found)
-    stage({"pp": "prefill", "pg": "prefill", "tg": "decode", "verify": "verify"}[test.kind])
+    """Measure `test` as `start` begins it, handing each sample to `keep` between the timed windows; return the rest."""
+    ready = start(engine, test, seed, clock, stage, cpu_clock, n_threads, filled)
+    stage(ready.stage)
     for repetition in range(1, repetitions + 1):
-        busy = cpu_clock()
-        if test.n_verify:
-            start, middle, end = _repeat_verifying(engine, prepared, clock)
-        else:
-            start, middle, end = _repeat(engine, prepared, clock)
-        busy = cpu_clock() - busy
-        if found.token_ns is not None:
-            _collect_latencies(found.token_ns, prepared.stamps, middle)
-        if test.kind == "pg":
-            found.first_token_ns.append(prepared.stamps[0] - start)
-        keep(_sample(test, repetition, start, middle, end, busy / n_threads))
-    return found
+        keep(ready.repeat(repetition))
+    return ready.found
 
 
 def _submit(engine: Engine, batches: Batches) -> None:

@@ -22,12 +22,16 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The tokens of one test, ready to be submitted again and again: the prompt at once, then step by step."""
+    """The tokens of one test, ready to be submitted again and again: the prompt at once, then step by step.
+
+    `wake` is one token, for an empty context.
+    """
 
     test: Test
     prompt: Batches
     steps: Batches
     stamps: array[int]
+    wake: Batches
     depth_state: Any = None
 
 
@@ -93,6 +97,7 @@ def prepare(engine: Engine, test: Test, seed: int, depth_state: Any) -> Prepared
         prompt=prompt_batches,
         steps=steps,
         stamps=array("q", bytes(8 * n_steps)),
+        wake=engine.prepare(random_tokens(engine, 1, seed + 4, True), 1),
         depth_state=depth_state,
     )
 

@@ -2,8 +2,9 @@
 
 from schema.problem import show
 from worker.experts import experts_refused
+from worker.ggml import REMOVED
 from worker.gguf import Header
-from worker.loadable import unknown_architecture
+from worker.loadable import ENGINE, unknown_architecture
 
 MAX_LAYERS = 512
 """LLAMA_MAX_LAYERS; llama.cpp aborts on a file with more."""
@@ -30,6 +31,14 @@ _TENSORS = {
 
 def refusal(header: Header) -> str | None:
     """Return why this is nothing to run, as the rest of a sentence that begins with its name; None where it is."""
+    reason, what = refused_by_all(header), unknown(header)
+    if reason or what is None:
+        return reason
+    return f"{what}. Use a newer tokfleet, or another model."
+
+
+def refused_by_all(header: Header) -> str | None:
+    """Return the same but for what is `unknown`: why no llama.cpp can run it, whatever it knows."""
     what = not_a_model(header)
     if what:
         return f"is {what}, not a language model. Name the model itself."
@@ -40,10 +49,26 @@ def refusal(header: Header) -> str | None:
         return "does not say its general.architecture, so llama.cpp cannot load it. Convert the model again."
     if not isinstance(architecture, str):
         return "has a general.architecture that is no text, so llama.cpp cannot load it. Convert the model again."
-    unknown = unknown_architecture(architecture)
-    if unknown:
-        return f"{unknown}. Use a newer tokfleet, or another model."
+    if unknown_architecture(architecture):
+        return None
     return _missing(header, architecture) or experts_refused(header, architecture)
+
+
+def unknown(header: Header) -> str | None:
+    """Return what of the file is not known here, as the rest of a sentence: a build of one's own may know it."""
+    architecture = header.metadata.get("general.architecture")
+    found = unknown_architecture(architecture) if isinstance(architecture, str) else None
+    return found or _unknown_types(header)
+
+
+def _unknown_types(header: Header) -> str | None:
+    tensors = [tensor for tensor in header.tensors if tensor.type.is_unknown]
+    if not tensors:
+        return None
+    first = tensors[0]
+    kind = first.type.name if first.type.code in REMOVED else str(first.type.code)
+    more = f" and {len(tensors) - 1} more like it" if len(tensors) > 1 else ""
+    return f"has a tensor {show(first.name)} of the type {kind}{more}, which the llama.cpp of {ENGINE} does not know"
 
 
 def not_a_model(header: Header) -> str | None:

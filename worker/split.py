@@ -30,13 +30,13 @@ class ModelFiles:
     header: Header
 
 
-def read_model(path: Path, *, whole: bool = True) -> ModelFiles:
+def read_model(path: Path, *, whole: bool = True, any_type: bool = False) -> ModelFiles:
     """Return the model that the file `path` holds, or the split set that it is a part of.
 
     Raises ModelError where a part is missing, damaged or of another set, naming it. `whole` False
-    takes files whose tensor data is missing, too.
+    takes files whose tensor data is missing, too, `any_type` those with tensors of types that are not known here.
     """
-    header = read_header(path, whole=whole)
+    header = read_header(path, whole=whole, any_type=any_type)
     count = header.integer("split.count") or 1
     if count <= 1:
         return ModelFiles((path,), header)
@@ -48,7 +48,8 @@ def read_model(path: Path, *, whole: bool = True) -> ModelFiles:
             f"{path} is one of {count} parts, of which {', '.join(missing[:3])}{more} "
             f"{'is' if len(missing) == 1 else 'are'} missing in {path.parent}. Download all parts into one directory."
         )
-    headers = [header if part == path else read_header(part, whole=whole) for part in parts]
+    others = {part: read_header(part, whole=whole, any_type=any_type) for part in parts if part != path}
+    headers = [others.get(part, header) for part in parts]
     for number, (part, found) in enumerate(zip(parts, headers, strict=True)):
         _check_part(part, found, number, count)
     return ModelFiles(parts, _joined(parts[0], headers))
@@ -56,7 +57,7 @@ def read_model(path: Path, *, whole: bool = True) -> ModelFiles:
 
 def parts_of(path: Path) -> tuple[Path, ...]:
     """Return the files of the model that `path` belongs to; the file is read only where its name is a part's."""
-    return read_model(path).parts if _PART.fullmatch(path.name) else (path,)
+    return read_model(path, any_type=True).parts if _PART.fullmatch(path.name) else (path,)
 
 
 def model_in(directory: Path) -> Path:

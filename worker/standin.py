@@ -56,7 +56,7 @@ class Standin:
     def heard(self, event: dict[str, Any]) -> None:
         """Follow the process through its stages and repetitions, by the events that were acknowledged."""
         if event["event"] == "stage":
-            self._stage, self._repetition = event["stage"], 1
+            self._stage, self._repetition = event["stage"], event.get("repetition", 1)
         elif event["event"] == "sample":
             self._repetition += 1
         elif event["event"] == "attempt_end" and "TOKFLEET_STANDIN_LOG" in os.environ:
@@ -114,7 +114,8 @@ class Context:
     ) -> None:
         """Take what `worker.engine.Context` takes."""
         self._model, self._standin = model, model.standin
-        self._standin.n_ctx, self._standin.generates = n_ctx, True
+        self._n_ctx = self._standin.n_ctx = n_ctx
+        self._standin.generates = True
         self._standin.log.clear()
         self._standin.here()
         self.n_batch, self.n_vocab, self.bos = settings.n_batch, 100, None
@@ -145,6 +146,7 @@ class Context:
 
     def process(self, batch: list[tuple[int, int]]) -> None:
         """Sleep, and hold the tokens; after an early end token there are none."""
+        self._standin.n_ctx = self._n_ctx
         self._standin.here()
         for sequence, n in batch:
             self._held[sequence] += n * self._standin.generates
