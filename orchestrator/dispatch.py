@@ -101,13 +101,15 @@ def _measure_group(group: dict[str, Any], home: str, python: str) -> Iterator[Ev
     with lock:
         value = decode(Group, group)
         build = find_named(value.build, Path(home), python)
+        facts = build.facts(Path(home))
         yield from Supervisor(
             group=value,
-            fingerprint=take(Path(home), build.facts(Path(home))),
+            fingerprint=take(Path(home), facts, holds_lock=True),
             home=Path(home),
             python=python if build.kind == "llama-bench" else build.path,
             llama_bench=build.path if build.kind == "llama-bench" else None,
             placement=_placement(),
+            probes=facts.method != "fake",  # around the stand-in, which measures nothing, there is nothing to compare
         ).run()
 
 

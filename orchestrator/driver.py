@@ -12,7 +12,7 @@ from orchestrator import dispatch
 from orchestrator.cluster import local_cluster
 from orchestrator.spool import Drainer, Spool
 from orchestrator.store import Store
-from schema.accept import accept_fingerprint, accept_record
+from schema.accept import accept_fingerprint, accept_probe, accept_record
 from schema.canonical import digest
 from schema.errors import ClusterError, StoreError
 from schema.job import Assignment, Group, Job, ModelRef
@@ -28,6 +28,7 @@ STAGE_WORDS = {
     "decode": "decode",
     "verify": "verifying",
     "end": "finishing",
+    "probe": "measuring the memory",
 }
 
 
@@ -70,13 +71,22 @@ class Driver:
     python: str
     show: Show
     _rates: dict[str, list[float]] = field(default_factory=dict)
-    _index: int = 0
+    _n_ended: int = 0
+    _shown: str | None = None
+    _again: list[Job] = field(default_factory=list)
 
     def measure(self, groups: Sequence[Sequence[Job]], show: Show) -> None:
-        """Measure `groups` of jobs, each with one loaded model; returns when all have ended."""
+        """Measure `groups` of jobs, each with one loaded model; returns when all have ended.
+
+        Jobs that were interrupted by another's failure, since they took turns with it, are measured again.
+        """
         self.show = show
         for jobs in groups:
-            self._run_group(self._group(jobs))
+            todo: Sequence[Job] = jobs
+            while todo:
+                self._again = []
+                self._run_group(self._group(todo))
+                todo = self._again if len(self._again) < len(todo) else ()
 
     def _group(self, jobs: Sequence[Job]) -> Group:
         numbers = self.store.next_numbers(self.run_uid)
@@ -98,25 +108,40 @@ class Driver:
         match event["event"]:
             case "host":
                 self._put_fingerprint(event["fingerprint"])
+            case "probe":
+                self._put_probe(event["probe"])
             case "attempt_start":
-                self._index += 1
-                self.show.job_started(self._index, label(assignments[event["attempt_uid"]].job))
+                self._show_job(event["attempt_uid"], assignments)
             case "stage":
                 self._show_stage(event, assignments)
             case "sample":
-                self._show_sample(event, assignments[event["attempt_uid"]].job)
+                self._show_sample(event, assignments)
             case "attempt_end":
                 record = self._put_record(event["record"])
-                self._show_end(record, assignments[record.attempt_uid].job)
+                self._end(record, assignments[record.attempt_uid].job)
 
     def _put_fingerprint(self, payload: Event) -> None:
         accept_fingerprint(payload)
         self.spool.put("fingerprint", digest(payload), payload)
 
+    def _put_probe(self, payload: Event) -> None:
+        try:
+            probe = accept_probe(payload)
+        except StoreError as error:
+            self.show.note(str(error))  # a run is worth more than a probe
+            return
+        self.spool.put("probe", probe.probe_uid, payload)
+
     def _put_record(self, payload: Event) -> Record:
         record = accept_record(payload)
         self.spool.put("record", record.attempt_uid, payload)
         return record
+
+    def _show_job(self, uid: str, assignments: dict[str, Assignment]) -> None:
+        """Say which job runs, where it is another than before: some take turns."""
+        if uid != self._shown:
+            self._shown = uid
+            self.show.job_started(self._n_ended + 1, label(assignments[uid].job))
 
     def _show_stage(self, event: Event, assignments: dict[str, Assignment]) -> None:
         if event["stage"] == "model":
@@ -125,13 +150,24 @@ class Driver:
         elif event["stage"] == "wait":
             self.show.stage(str(event["text"]))
         else:
+            if "attempt_uid" in event:
+                self._show_job(event["attempt_uid"], assignments)
             self.show.step(STAGE_WORDS.get(event["stage"], str(event["stage"])))
 
-    def _show_sample(self, event: Event, job: Job) -> None:
-        sample = event["sample"]
+    def _show_sample(self, event: Event, assignments: dict[str, Assignment]) -> None:
+        self._show_job(event["attempt_uid"], assignments)
+        sample, job = event["sample"], assignments[event["attempt_uid"]].job
         rates = self._rates.setdefault(event["attempt_uid"], [])
         rates.append(1e9 * sample["n_tokens"] / sample["elapsed_ns"])
         self.show.sample(sample["repetition"], job.repetitions, statistics.fmean(rates))
+
+    def _end(self, record: Record, job: Job) -> None:
+        if record.failure is not None and record.failure.kind == "interrupted":
+            self._rates.pop(record.attempt_uid, None)
+            self._again.append(job)
+            return
+        self._n_ended += 1
+        self._show_end(record, job)
 
     def _show_end(self, record: Record, job: Job) -> None:
         rates = self._rates.pop(record.attempt_uid, [])
@@ -142,9 +178,13 @@ class Driver:
 
     def _take_over(self) -> None:
         """Spool what dead groups of runs in this store left in the host's journals."""
-        for record in self._held():
-            if self._known(record["run_uid"]) is not None:
-                self._put_record(record)
+        for event in dispatch.recovered(self.host_uid, self.home):
+            if self._known(event["run_uid"] if event["event"] == "probe" else event["record"]["run_uid"]) is None:
+                continue
+            if event["event"] == "probe":
+                self._put_probe(event["probe"])
+            else:
+                self._put_record(event["record"])
 
     def _acknowledge(self) -> None:
         """Let the host forget what is safe in the store."""
@@ -153,7 +193,8 @@ class Driver:
         dispatch.acknowledge(self.host_uid, self.home, frozenset().union(*safe))
 
     def _held(self) -> list[Event]:
-        return [event["record"] for event in dispatch.recovered(self.host_uid, self.home)]
+        found = dispatch.recovered(self.host_uid, self.home)
+        return [event["record"] for event in found if event["event"] == "attempt_end"]
 
     def _known(self, run_uid: str) -> frozenset[str] | None:
         """Return the attempts of a run that are stored; None where the run is another store's."""
@@ -190,7 +231,8 @@ def label(job: Job) -> str:
     """Return a job as people read it: model, test, build, and what differs from the default settings."""
     settings = [f"{name}={value}" for name, value in job.settings.beyond_defaults().items()]
     build = [f"build={job.build}"] * (job.build != "default")
-    return " ".join(part for part in (model_name(job.model), job.test.name, *build, *settings) if part)
+    which = [f"round={job.replica + 1}"] * bool(job.across or job.replica)
+    return " ".join(part for part in (model_name(job.model), job.test.name, *which, *build, *settings) if part)
 
 
 def model_name(model: ModelRef) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from schema.devices import gpu_memory_bytes
 from schema.host import Fingerprint
 from schema.job import VERIFY_PASSES, Test
 
@@ -103,17 +104,17 @@ def memory_bytes(sizes: Sizes, test: Test, type_k: str, type_v: str) -> int:
 def capacity_bytes(fingerprint: Fingerprint, n_gpu_layers: int | str, on_gpu: bool) -> int | None:
     """Return how much memory the host has for a model loaded so; None where that is not known.
 
-    On a GPU with all layers it is the memory of all GPUs, where they have their own; with some
-    layers, that and the main memory together; else the main memory as far as we may use it.
+    On a GPU with all layers it is the memory of all GPUs; with some layers, that and the main memory together, but
+    what GPUs share with the machine is counted once; else the main memory as far as we may use it.
     """
     gib, limit = fingerprint.hardware.memory_gib, fingerprint.allocation.memory_limit_bytes
     main = min((size for size in (gib * GIB if gib else None, limit) if size), default=None)
-    sizes = [gpu.vram_bytes for gpu in fingerprint.hardware.gpus if gpu.vram_bytes]
-    if not on_gpu or not sizes:
+    own, shared = gpu_memory_bytes(fingerprint)
+    if not on_gpu or not own + shared:
         return main
     if n_gpu_layers == "all":
-        return sum(sizes)
-    return main + sum(sizes) if main else None
+        return own or shared  # llama.cpp passes over integrated GPUs where there is another
+    return own + max(main, shared) if main else None
 
 
 def has_gpu(fingerprint: Fingerprint) -> bool:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from orchestrator.estimate import GIB, Sizes, capacity_bytes, memory_bytes
+from orchestrator.estimate import GIB, MEMORY_MARGIN, Sizes, capacity_bytes, memory_bytes
 from orchestrator.settings_space import Space
 from schema.host import Fingerprint
 from schema.job import ModelRef, Test
@@ -15,10 +15,14 @@ Case = tuple[str, str, int | str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownModel:
-    """A model of the sweep that was found: its reference and its sizes."""
+    """A model of the sweep that was found: its reference and its sizes.
+
+    `unknown` is what only a build of one's own may know of it, as the rest of a sentence.
+    """
 
     ref: ModelRef
     sizes: Sizes
+    unknown: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +86,21 @@ class Fit:
                 fitting.append(test)
                 self.memory_bytes = max(self.memory_bytes, need)
         return tuple(fitting)
+
+    def side_by_side_bytes(self, n_jobs: int) -> int | None:
+        """Return what `n_jobs` contexts need beside each other where that is more than the host has, else None.
+
+        The largest counts for all of them, and twice where a depth is filled: its state is kept, too.
+        """
+        weights = int(self.model.sizes.weight_bytes * MEMORY_MARGIN)
+        largest = max(
+            (memory_bytes(self.model.sizes, test, type_k, type_v) - weights) * (2 if test.n_depth else 1)
+            for (type_k, type_v, _), tests in self.tests.items()
+            for test in tests
+        )
+        need = weights + min(n_jobs, self.n_jobs) * largest
+        capacities = [capacity_bytes(self._host, place, place != 0) for _, _, place in self.tests]
+        return need if any(capacity is not None and need > capacity for capacity in capacities) else None
 
     def skipped(self) -> Iterator[Skipped]:
         """Yield what does not run: contexts longer than the model was trained for, and what needs too much memory."""

@@ -75,7 +75,7 @@ def _number(key: str, fingerprint: Fingerprint) -> float | None:
         return hardware.memory_gib
     if key == "cores":
         return hardware.n_cores_physical
-    sizes = [gpu.vram_bytes for gpu in hardware.gpus if gpu.vram_bytes is not None]
+    sizes = [size for gpu in hardware.gpus if (size := gpu.usable_bytes or gpu.vram_bytes) is not None]
     return max(sizes) / _GIB if sizes else None
 
 

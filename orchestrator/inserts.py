@@ -7,12 +7,15 @@ from typing import Any
 from sqlalchemy import Column, Connection, Table, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from orchestrator import rows
+from orchestrator import machine_rows, rows
+from orchestrator.efficiency import settle_after, settle_attempt, settle_hardware
+from orchestrator.series import mark_unsteady
 from orchestrator.standing import Standing, stand
-from schema.accept import check_fingerprint, check_record
+from schema.accept import check_fingerprint, check_probe, check_record
 from schema.errors import StoreError
 from schema.host import Fingerprint
 from schema.job import Job, ModelRef, Test
+from schema.probe import Probe
 from schema.record import Record
 from schema.run import Run
 from schema.tables import (
@@ -25,6 +28,7 @@ from schema.tables import (
     host,
     job,
     model,
+    probe,
     run,
     sample,
 )
@@ -50,15 +54,33 @@ def save_run(connection: Connection, value: Run, jobs: Sequence[Job], models: It
 def save_fingerprint(connection: Connection, fingerprint: Fingerprint) -> None:
     """Store the facts of a host; the newest fingerprint becomes the host's own."""
     check_fingerprint(fingerprint)
-    _fill(connection, hardware, rows.hardware_row(fingerprint.hardware))
-    _fill(connection, allocation, rows.allocation_row(fingerprint.allocation))
-    _fill(connection, environment, rows.environment_row(fingerprint.environment))
+    row = machine_rows.host_row(fingerprint)
+    late = _is_bare(connection, hardware, row) or _is_bare(connection, build, row)
+    _fill(connection, hardware, machine_rows.hardware_row(fingerprint.hardware))
+    _fill(connection, allocation, machine_rows.allocation_row(fingerprint.allocation))
+    _fill(connection, environment, machine_rows.environment_row(fingerprint.environment))
     if fingerprint.build:
-        _fill(connection, build, rows.build_row(fingerprint.build))
-    row = rows.host_row(fingerprint)
+        _fill(connection, build, machine_rows.build_row(fingerprint.build))
+    if late:
+        settle_hardware(connection, fingerprint.hardware.hardware_id)
     host_id = _id_of(connection, host.c.host_uid, {"host_uid": fingerprint.host_uid})
     is_newest = func.coalesce(host.c.fingerprint_at <= row["fingerprint_at"], True)
     connection.execute(update(host).where(host.c.id == host_id, is_newest).values(row))
+
+
+def save_probe(connection: Connection, value: Probe) -> bool:
+    """Store `value` unless its uid is there already, and settle what it bears on; return whether it was new."""
+    check_probe(value)
+    for table in CIRCUMSTANCES:
+        _name(connection, table, getattr(value, f"{table.name}_id", None))
+    host_id = _id_of(connection, host.c.host_uid, {"host_uid": value.host_uid})
+    statement = _insert(connection, probe).values(machine_rows.probe_row(value, host_id))
+    if connection.execute(statement.on_conflict_do_nothing().returning(probe.c.id)).first() is None:
+        return False
+    settle_after(connection, value, host_id)
+    if value.series_uid is not None:
+        mark_unsteady(connection, value.series_uid)
+    return True
 
 
 def save_record(connection: Connection, record: Record) -> bool:
@@ -68,10 +90,7 @@ def save_record(connection: Connection, record: Record) -> bool:
         return False
     job_id, test = _job_of(connection, record)
     for table in CIRCUMSTANCES:
-        key = f"{table.name}_id"
-        if getattr(record, key):
-            statement = _insert(connection, table).values({key: getattr(record, key)})
-            connection.execute(statement.on_conflict_do_nothing())
+        _name(connection, table, getattr(record, f"{table.name}_id"))
     row = rows.attempt_row(record, test) | {"job_id": job_id, **_standing(connection, job_id, record)}
     if record.model:
         row["model_id"] = _model_id(connection, rows.model_facts_row(record.model))
@@ -80,6 +99,9 @@ def save_record(connection: Connection, record: Record) -> bool:
         connection.execute(sample.insert(), rows.sample_rows(record, attempt_id))
     if record.conditions:
         connection.execute(condition.insert(), rows.condition_row(record.conditions, attempt_id))
+    settle_attempt(connection, attempt_id)
+    if record.series_uid is not None:
+        mark_unsteady(connection, record.series_uid)
     return True
 
 
@@ -128,6 +150,20 @@ def _model_id(connection: Connection, row: rows.Row) -> int:
     statement = _insert(connection, model).values(row).on_conflict_do_update(index_elements=["identity"], set_=facts)
     made: int = connection.execute(statement.returning(model.c.id)).scalar_one()
     return made
+
+
+def _name(connection: Connection, table: Table, digest: str | None) -> None:
+    """See to it that there is a row for `digest`, so that others may refer to it before its facts are known."""
+    if digest:
+        statement = _insert(connection, table).values({f"{table.name}_id": digest})
+        connection.execute(statement.on_conflict_do_nothing())
+
+
+def _is_bare(connection: Connection, table: Table, row: rows.Row) -> bool:
+    """Tell whether others refer already to what `row` names in `table`, though none of its facts are known yet."""
+    key, fact = table.c[f"{table.name}_id"], table.c["facts" if "facts" in table.c else "binding"]
+    query = select(key).where(key == row[key.name], fact.is_(None))
+    return connection.execute(query).first() is not None
 
 
 def _fill(connection: Connection, table: Table, row: rows.Row) -> None:

@@ -7,38 +7,23 @@ counted in a moment; the jobs themselves are made only up to a limit.
 
 import difflib
 import itertools
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from orchestrator.estimate import Pace, Rates, job_seconds, load_seconds, pace
-from orchestrator.fit import Fit, KnownModel, Skipped
+from orchestrator.estimate import Rates
+from orchestrator.fit import KnownModel, Skipped
 from orchestrator.hosts import Selection, select
-from orchestrator.settings_space import settings_space
-from schema.errors import PlanError
+from orchestrator.order import Expected, Family, in_rounds, too_dear
+from orchestrator.share import HostEstimate, Share
 from schema.host import Build, Fingerprint
-from schema.job import Job, ModelRef, Test
-from schema.settings import LOAD_SETTINGS, Settings
+from schema.job import Job
 from schema.sweep import Sweep
 
 JOB_LIMIT = 20_000
 PREVIEW_JOBS = 40
-GROUP_JOBS = 50
-GROUP_SECONDS = 600.0
 CONFIRM_JOBS = 1_000
 CONFIRM_SECONDS = 7_200.0
-MAX_CASES = 3_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostEstimate:
-    """What one host has to do: rough seconds, and the most memory that one job needs."""
-
-    host_uid: str
-    hostname: str
-    n_jobs: int
-    seconds: float
-    memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +33,7 @@ class Plan:
     `n_jobs` is the count in any case; `jobs` holds them, in the order to run, or nothing where they
     are more than the limit given to `make_plan`; `preview` holds the first 40. `n_asked` is the
     number of jobs before anything was skipped: n_jobs and all `skipped` together. `expected_seconds`
-    is by job_uid, for the jobs that were built.
+    is by job_uid, for the jobs that were built. `notes` are remarks on the order and the models, a sentence each.
     """
 
     name: str
@@ -60,6 +45,7 @@ class Plan:
     hosts: tuple[HostEstimate, ...]
     hostnames: Mapping[str, str]
     expected_seconds: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -97,32 +83,70 @@ def make_plan(
     Raises PlanError where even counting would take long.
     """
     selection = select(sweep.hosts, hosts)
-    skipped = _skipped_hosts(sweep, hosts, selection)
-    shares = []
-    for host in selection.chosen:
-        for name in sweep.builds:
-            build = (builds or {}).get(host.host_uid, {}).get(name, host.build if name == "default" else None)
-            if isinstance(build, Build) or name == "default":
-                built_so = replace(host, build=build if isinstance(build, Build) else None)
-                shares.append(_Share(sweep, built_so, name, models, absent or {}, known_rates or {}, run_uid))
-            else:
-                skipped.append(_no_such_build(sweep, host, name, build))
-    n_jobs = sum(share.estimate.n_jobs for share in shares)
+    make = partial(Share, sweep, models=models, absent=absent or {}, rates=known_rates or {}, run_uid=run_uid)
+    shares, lacking = _shares(sweep, selection.chosen, builds or {}, make)
+    skipped = [*_skipped_hosts(sweep, hosts, selection), *lacking]
+    dear = too_dear((cost for share in shares for cost in share.costs), sweep.across) if sweep.across else {}
+    estimates = [share.estimate(dear) for share in shares]
+    n_jobs = sum(estimate.n_jobs for estimate in estimates)
     complete = job_limit is None or n_jobs <= job_limit
     every_job = itertools.chain.from_iterable(share.jobs() for share in shares)
-    built = tuple(itertools.islice(every_job, None if complete else PREVIEW_JOBS))
+    built: Sequence[Expected] = tuple(itertools.islice(every_job, None if complete else PREVIEW_JOBS))
+    if sweep.across:
+        built = in_rounds(built, sweep.across, sweep.rounds, dear)
     jobs = tuple(job for job, _ in built)
+    every_skipped = (*skipped, *(item for share in shares for item in share.skipped))
     return Plan(
         name=sweep.name,
-        n_asked=sweep.n_combinations * (len(selection.chosen) + len(selection.unknown)),
+        n_asked=sweep.n_combinations * sweep.rounds * (len(selection.chosen) + len(selection.unknown)),
         n_jobs=n_jobs,
         jobs=jobs if complete else (),
         preview=jobs[:PREVIEW_JOBS],
-        skipped=(*skipped, *(item for share in shares for item in share.skipped)),
-        hosts=_by_host([share.estimate for share in shares]),
+        skipped=tuple(replace(item, n_jobs=item.n_jobs * sweep.rounds) for item in every_skipped),
+        hosts=_by_host(estimates),
         hostnames={host.host_uid: host.hostname for host in selection.chosen},
         expected_seconds={job.job_uid: seconds for job, seconds in built},
+        notes=tuple(dict.fromkeys((*_notes(sweep, shares, dear), *(note for share in shares for note in share.notes)))),
     )
+
+
+def _shares(
+    sweep: Sweep,
+    hosts: Iterable[Fingerprint],
+    builds: Mapping[str, Mapping[str, Build | str]],
+    make: Callable[..., Share],
+) -> tuple[list[Share], list[Skipped]]:
+    """Return the share of each host with each of the builds, and the builds that a host does not have."""
+    shares: list[Share] = []
+    lacking: list[Skipped] = []
+    for host in hosts:
+        for name in sweep.builds:
+            build = builds.get(host.host_uid, {}).get(name, host.build if name == "default" else None)
+            if isinstance(build, Build) or name == "default":
+                built_so = replace(host, build=build if isinstance(build, Build) else None)
+                shares.append(make(host=built_so, build=name))
+            else:
+                lacking.append(_no_such_build(sweep, host, name, build))
+    return shares, lacking
+
+
+def _notes(sweep: Sweep, shares: Sequence[Share], dear: Mapping[Family, float]) -> Iterator[str]:
+    """Yield what there is to say of the order."""
+    if sweep.interleaved:
+        yield "Jobs of one process take their repetitions in turn."
+    if not sweep.across:
+        return
+    what = " and ".join(sweep.across)
+    families = {own for share in shares for own in share.families}
+    if families - set(dear):
+        yield f"Each job comes {sweep.rounds} times: {what} alternate in blocks, a process each (A B B A)."
+    for share in shares:
+        for own, name in share.families.items():
+            if own in dear:
+                yield (
+                    f"{name}: {what} do not alternate but follow one another, since loading again for each block would "
+                    f"take {dear[own]:.0%} of the measured time; each job comes {sweep.rounds} times all the same."
+                )
 
 
 def _no_such_build(sweep: Sweep, host: Fingerprint, name: str, reason: str | None) -> Skipped:
@@ -153,29 +177,6 @@ def _by_host(estimates: Sequence[HostEstimate]) -> tuple[HostEstimate, ...]:
     return tuple(found.values())
 
 
-def groups(jobs: Iterable[Job], expected_seconds: Mapping[str, float] | None = None) -> tuple[tuple[Job, ...], ...]:
-    """Return the jobs in their order, cut where a new process is needed, at 50 jobs or at about 10 minutes.
-
-    `expected_seconds` is by job_uid, as the plan has it; jobs without an entry count as nothing.
-    """
-    known = expected_seconds or {}
-    found: list[list[Job]] = []
-    seconds = 0.0
-    for job in jobs:
-        expected = known.get(job.job_uid, 0.0)
-        full = bool(found) and (len(found[-1]) >= GROUP_JOBS or seconds + expected > GROUP_SECONDS)
-        if not found or full or _process_key(found[-1][0]) != _process_key(job):
-            found.append([])
-            seconds = 0.0
-        found[-1].append(job)
-        seconds += expected
-    return tuple(tuple(group) for group in found)
-
-
-def _process_key(job: Job) -> tuple[object, ...]:
-    return (job.host_uid, job.model, job.build, *(getattr(job.settings, name) for name in LOAD_SETTINGS))
-
-
 def _skipped_hosts(sweep: Sweep, hosts: Sequence[Fingerprint], selection: Selection) -> list[Skipped]:
     names = sorted({host.hostname for host in hosts})
     skipped = []
@@ -187,110 +188,3 @@ def _skipped_hosts(sweep: Sweep, hosts: Sequence[Fingerprint], selection: Select
     for entry in selection.unmatched:
         skipped.append(Skipped(host=entry, what="everything", reason="no known host fulfils this entry", n_jobs=0))
     return skipped
-
-
-class _Share:
-    """What one host does of the sweep with one build: counted when it is made, its jobs only when asked for."""
-
-    def __init__(
-        self,
-        sweep: Sweep,
-        host: Fingerprint,
-        build: str,
-        models: Mapping[str, KnownModel],
-        absent: Mapping[str, str],
-        rates: Rates,
-        run_uid: str,
-    ) -> None:
-        self._sweep, self._host, self._build, self._rates, self._run_uid = sweep, host, build, rates, run_uid
-        self._space = settings_space(sweep, host)
-        self.skipped: list[Skipped] = []
-        self._fits = [Fit(model, self._space, sweep.tests, host) for model in self._present(models, absent)]
-        self._refuse_what_takes_long()
-        self._skip_settings()
-        for fit in self._fits:
-            self.skipped += fit.skipped()
-        self.estimate = self._estimate()
-
-    def _skip(self, what: str, reason: str, n_jobs: int, missing: bool = False) -> None:
-        host = self._host.hostname
-        self.skipped.append(Skipped(host=host, what=what, reason=reason, n_jobs=n_jobs, missing=missing))
-
-    def _present(self, models: Mapping[str, KnownModel], absent: Mapping[str, str]) -> Iterator[KnownModel]:
-        """Yield the models that are there, each content once, and note the others as skipped."""
-        per_model = self._sweep.n_combinations // max(1, len(self._sweep.models) * len(self._sweep.builds))
-        seen: dict[str, str] = {}
-        for entry in self._sweep.models:
-            known = models.get(entry.spec)
-            if known is None:
-                reason = absent.get(entry.spec, "the model is not there")
-                self._skip(f"model {entry.spec}", reason, per_model, missing=True)
-            elif known.ref.identity in seen:
-                reason = f"the same content as {seen[known.ref.identity]}, measured once"
-                self._skip(f"model {entry.spec}", reason, per_model)
-            else:
-                seen[known.ref.identity] = entry.spec
-                yield known
-
-    def _refuse_what_takes_long(self) -> None:
-        kinds = len({cache[:2] for cache in self._space.caches}) * len(self._space.threads)
-        if len(self._fits) * len(self._sweep.tests) * kinds > MAX_CASES:
-            n_jobs = self._sweep.n_combinations
-            raise PlanError(f"The sweep has {n_jobs} combinations, too many to count. Split it into several files.")
-
-    def _skip_settings(self) -> None:
-        for dropped in self._space.dropped:
-            n_jobs = dropped.n_combinations * len(self._fits) * len(self._sweep.tests)
-            if n_jobs:
-                self._skip(dropped.what, dropped.reason, n_jobs)
-
-    def _estimate(self) -> HostEstimate:
-        times = [self._time(fit) for fit in self._fits]
-        return HostEstimate(
-            host_uid=self._host.host_uid,
-            hostname=self._host.hostname,
-            n_jobs=sum(fit.n_jobs for fit in self._fits),
-            seconds=sum(times),
-            memory_bytes=max((fit.memory_bytes for fit in self._fits), default=0),
-        )
-
-    def _time(self, fit: Fit) -> float:
-        """Return the expected seconds of all jobs with this model, and of loading it for each group of them."""
-        per_case = len(self._space.batches) * len(self._space.loads) * len(self._space.others)
-        seconds = 0.0
-        for (type_k, type_v, layers), n_cases in fit.cases.items():
-            for _, n_threads in self._space.threads:
-                at = self._pace(fit.model, n_threads, layers)
-                cache = fit.cache_bytes_per_token(type_k, type_v)
-                tests = fit.tests[type_k, type_v, layers]
-                one_each = sum(job_seconds(test, self._sweep.repetitions, at, cache) for test in tests)
-                seconds += one_each * n_cases * per_case
-        cuts = max(fit.n_jobs / GROUP_JOBS, seconds / GROUP_SECONDS)
-        loads = max(len(self._space.layers) * len(self._space.loads), math.ceil(cuts)) if fit.n_jobs else 0
-        return seconds + loads * load_seconds(fit.model.sizes)
-
-    def _pace(self, model: KnownModel, n_threads: int, layers: int | str) -> Pace:
-        return pace(self._host, model.ref.identity, model.sizes, n_threads, layers != 0, self._rates)
-
-    def jobs(self) -> Iterator[tuple[Job, float]]:
-        """Yield each job with its expected seconds, those that share a process as neighbours."""
-        for fit in self._fits:
-            for settings, n_threads in self._space.settings():
-                layers = fit.place(settings.n_gpu_layers)
-                at = self._pace(fit.model, n_threads, layers)
-                cache = fit.cache_bytes_per_token(settings.type_k, settings.type_v)
-                for test in fit.tests[settings.type_k, settings.type_v, layers]:
-                    seconds = job_seconds(test, self._sweep.repetitions, at, cache)
-                    yield self._job(fit.model.ref, test, settings), seconds
-
-    def _job(self, model: ModelRef, test: Test, settings: Settings) -> Job:
-        return Job(
-            run_uid=self._run_uid,
-            host_uid=self._host.host_uid,
-            model=model,
-            test=test,
-            settings=settings,
-            build=self._build,
-            repetitions=self._sweep.repetitions,
-            timeout_seconds=self._sweep.timeout_seconds,
-        )

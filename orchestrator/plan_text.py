@@ -17,6 +17,8 @@ def render_plan(plan: Plan, width: int | None = None) -> list[str]:
     lines = [_headline(plan), ""]
     if plan.n_jobs:
         lines += [*_hosts(plan, width), "", *_jobs(plan, width), ""]
+    if plan.notes:
+        lines += [*(escape(note) for note in plan.notes), ""]
     if plan.skipped:
         lines += [*_skipped(plan, width), ""]
     return lines[:-1]
@@ -51,7 +53,8 @@ def _jobs(plan: Plan, width: int | None) -> list[str]:
 
 def _row(job: Job, plan: Plan, with_host: bool) -> Sequence[object]:
     seconds = plan.expected_seconds.get(job.job_uid)
-    build = [f"build={job.build}"] * (job.build != "default")
+    build = [f"round={job.replica + 1}"] * bool(job.across or job.replica)
+    build += [f"build={job.build}"] * (job.build != "default")
     settings = " ".join([*build, *(f"{name}={value}" for name, value in job.settings.beyond_defaults().items())])
     model = os.path.basename(job.model.spec) if job.model.source == "path" else job.model.spec
     row = (escape(model), job.test.name, settings or "defaults", job.repetitions, _time(seconds))

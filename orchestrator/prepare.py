@@ -56,7 +56,8 @@ def _find_models(sweep: Sweep) -> tuple[dict[str, KnownModel], dict[str, str]]:
     for entry in sweep.models:
         try:
             ref = reference(entry.source, entry.spec, Path("/"))
-            found[entry.spec] = KnownModel(ref=ref, sizes=describe(ref))
+            sizes = describe(ref)
+            found[entry.spec] = KnownModel(ref=ref, sizes=sizes, unknown=sizes.unknown)
         except (ModelError, HostError) as error:
             absent[entry.spec] = str(error)
     return found, absent

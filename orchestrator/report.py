@@ -8,12 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from orchestrator.roofline import BEYOND_DOUBT
 from orchestrator.tables import escape, render
 from schema.settings import Settings
 
 Row = Mapping[str, Any]
 
 NOTICEABLE_SHARE = 0.05
+ID_CHARACTERS = 8
+"""So much of a job's uid is shown; `--explain` and `--command` take the start of one."""
+
+TOO_FAST = "Above 100 % something is not what it seems: `tokfleet results --explain ID` says what may be."
+
 SETTINGS = (*(field.name for field in fields(Settings)), "build")
 
 
@@ -76,10 +82,12 @@ def results_table(rows: Sequence[Row], width: int | None = None) -> list[str]:
     """Return rows of `results` as a table, newest first as they come; settings only where they differ.
 
     The median stands beside the mean where it differs by more than 5 %: some repetitions were unlike the others.
+    `id` is what `--explain` takes.
     """
     settings = varying(rows)
     extras = _filled(ALWAYS, rows)
-    names = ["when", "run", "host", "model", "test", *settings, "t/s", *extras, "quality"]
+    ids = ["id"] * any(row.get("job_uid") for row in rows)
+    names = ["when", "run", "host", "model", "test", *settings, "t/s", *extras, "quality", *ids]
     cells = [
         [
             str(row.get("test_time") or "")[:16].replace("T", " ") or None,
@@ -91,10 +99,12 @@ def results_table(rows: Sequence[Row], width: int | None = None) -> list[str]:
             rate_text(row.get("avg_ts"), row.get("stddev_ts"), True),
             *(ALWAYS[name](row) for name in extras),
             row.get("quality"),
+            *(str(row.get("job_uid") or "")[:ID_CHARACTERS] for _ in ids),
         ]
         for row in rows
     ]
-    return list(render(names, cells, "table", width))
+    lines = list(render(names, cells, "table", width))
+    return [*lines, "", TOO_FAST] if any((row.get("mbu") or 0.0) > BEYOND_DOUBT for row in rows) else lines
 
 
 def failures_table(rows: Sequence[Row], width: int | None = None) -> list[str]:
@@ -186,12 +196,28 @@ def _median(row: Row) -> str | None:
     return rate_text(median) if mean and median and abs(median / mean - 1) > NOTICEABLE_SHARE else None
 
 
+def _of_ceiling(row: Row) -> str | None:
+    """Return the decode rate as a share of what the memory allows at most; above 100 % one of the two is not right."""
+    return None if row.get("mbu") is None else f"{row['mbu']:.0%}"
+
+
 def _fake(row: Row) -> str | None:
     """Return the method of a row that nothing was measured for."""
     return row["method"] if row.get("method") == "fake" else None
 
 
-ALWAYS: dict[str, Callable[[Row], str | None]] = {"median t/s": _median, "method": _fake}
+def _round(row: Row) -> str | None:
+    """Return which round a row is of, where its sweep measured in several."""
+    replica = row.get("replica") or 0
+    return str(replica + 1) if replica or row.get("across") else None
+
+
+ALWAYS: dict[str, Callable[[Row], str | None]] = {
+    "round": _round,
+    "median t/s": _median,
+    "of ceiling": _of_ceiling,
+    "method": _fake,
+}
 """Columns of every table that are shown only where a row has something for them."""
 
 EXTRAS = {"both t/s": _undivided, "ms a pass": _pass, **ALWAYS}

@@ -1,13 +1,15 @@
-"""Values as rows and rows as values (pure): what goes into which column, and what an attempt's samples come to."""
+"""Values as rows and rows as values (pure): what goes into which column, and what an attempt's samples come to.
+
+The rows of machines are made in `orchestrator.machine_rows`.
+"""
 
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
-from datetime import UTC, datetime
 from typing import Any
 
-from schema.host import Allocation, Build, Environment, Fingerprint, Hardware
+from orchestrator.machine_rows import instant, text_of
 from schema.job import Job, ModelRef, Test
 from schema.record import Conditions, ModelFacts, Record, Sample, Value
 from schema.run import Run
@@ -17,16 +19,6 @@ Row = dict[str, Any]
 
 INTEGER_SETTINGS = (*NUMBERS, *SYMBOLIC_SETTINGS)
 TEXT_SETTINGS = tuple(f.name for f in fields(Settings) if f.name not in (*INTEGER_SETTINGS, "env"))
-
-
-def instant(text: str) -> datetime:
-    """Return the instant that `text` (ISO 8601 with a zone) names, in UTC."""
-    return datetime.fromisoformat(text).astimezone(UTC)
-
-
-def text_of(moment: datetime) -> str:
-    """Return `moment` as ISO 8601 in UTC with `Z`, with a fraction only where it has one."""
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
 
 
 def run_row(run: Run) -> Row:
@@ -61,6 +53,8 @@ def job_row(job: Job, run_id: int, host_id: int, model_id: int) -> Row:
         "repetitions": job.repetitions,
         "seed": job.seed,
         "timeout_seconds": job.timeout_seconds,
+        "interleaved": job.interleaved,
+        "across": job.across,
     }
 
 
@@ -79,6 +73,8 @@ def job_value(row: Mapping[str, Any]) -> Job:
         repetitions=row["repetitions"],
         seed=row["seed"],
         timeout_seconds=row["timeout_seconds"],
+        interleaved=bool(row["interleaved"]),
+        across=row["across"],
     )
 
 
@@ -95,43 +91,6 @@ def model_facts_row(facts: ModelFacts) -> Row:
     return {"identity": f"sha256:{facts.sha256}", "name": re.split(r"[\\/]", filename)[-1], **own}
 
 
-def hardware_row(hardware: Hardware) -> Row:
-    """Return the row of `hardware`, with its GPUs' names as llama-bench joins them."""
-    names = ", ".join(gpu.name for gpu in hardware.gpus) or None
-    return asdict(hardware) | {"hardware_id": hardware.hardware_id, "gpu_names": names}
-
-
-def allocation_row(allocation: Allocation) -> Row:
-    """Return the row of `allocation`."""
-    return asdict(allocation) | {"allocation_id": allocation.allocation_id}
-
-
-def environment_row(environment: Environment) -> Row:
-    """Return the row of `environment`."""
-    return asdict(environment) | {"environment_id": environment.environment_id}
-
-
-def build_row(build: Build) -> Row:
-    """Return the row of `build`, with its back ends as llama-bench joins them."""
-    return asdict(build) | {"build_id": build.build_id, "backends": ",".join(build.backends) or None}
-
-
-def host_row(fingerprint: Fingerprint) -> Row:
-    """Return the row of the host that `fingerprint` describes."""
-    return {
-        "host_uid": fingerprint.host_uid,
-        "uid_source": fingerprint.uid_source,
-        "hostname": fingerprint.hostname,
-        "fingerprint_at": instant(fingerprint.taken_at),
-        "hardware_id": fingerprint.hardware.hardware_id,
-        "allocation_id": fingerprint.allocation.allocation_id,
-        "environment_id": fingerprint.environment.environment_id,
-        "build_id": fingerprint.build.build_id if fingerprint.build else None,
-        "sources": fingerprint.sources,
-        "errors": list(fingerprint.errors),
-    }
-
-
 def attempt_row(record: Record, test: Test) -> Row:
     """Return the row of `record` but for its job, model and standing (`final`, `superseded`, `number`)."""
     return {
@@ -141,6 +100,7 @@ def attempt_row(record: Record, test: Test) -> Row:
         "ended_at": instant(record.ended_at),
         **{name: getattr(record, name) for name in ("hardware_id", "allocation_id", "environment_id", "build_id")},
         "model_filename": record.model.filename if record.model else None,
+        "series_uid": record.series_uid,
         **_settings_in_effect(record),
         "resolved": record.resolved,
         "n_samples": len(record.samples),
@@ -167,8 +127,11 @@ def sample_rows(record: Record, attempt_id: int) -> list[Row]:
 
 
 def condition_row(conditions: Conditions, attempt_id: int) -> Row:
-    """Return the row of what else went on while an attempt measured."""
-    return asdict(conditions) | {"attempt_id": attempt_id}
+    """Return the row of what else went on while an attempt measured, and of what that took from the wall."""
+    own = asdict(conditions)
+    energy = own.pop("energy") or {}
+    apart = {f"energy_{name}": energy.pop(name, None) for name in ("seconds", "method", "reason", "valid", "parts")}
+    return {**own, **energy, **apart, "attempt_id": attempt_id}
 
 
 def summary(samples: Sequence[Sample], test: Test) -> Row:

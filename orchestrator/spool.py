@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from orchestrator.sqlite_file import open_writer
+from schema.canonical import digest
 from schema.errors import SchemaMismatchError, StoreError, StoreUnavailableError
 
 BATCH = 50
@@ -35,7 +36,7 @@ _TABLE = """CREATE TABLE IF NOT EXISTS outbox (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One thing to be stored: `kind` is `record` or `fingerprint`, `payload` parsed JSON."""
+    """One thing to be stored: `kind` is `record`, `fingerprint` or `probe`, `payload` parsed JSON."""
 
     seq: int
     kind: str
@@ -54,6 +55,11 @@ class Parked:
 
 Write = Callable[[list[Entry]], object]
 """Stores all entries in one transaction, or raises and stores none."""
+
+
+def spool_path(home: Path, url: str) -> Path:
+    """Return where what is meant for the store at `url` waits: it must never reach another one."""
+    return home / f"spool-{digest(url)[:12]}.sqlite"
 
 
 class Spool:

@@ -12,12 +12,15 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from orchestrator import engines, inserts, rows
+from orchestrator.efficiency import limits_of
+from orchestrator.roofline import Limits
 from orchestrator.spool import Entry
 from orchestrator.sqlite_file import check_revision, check_store, gone, is_empty, sqlite_path, store_error
-from schema.accept import accept_fingerprint, accept_record
+from schema.accept import accept_fingerprint, accept_probe, accept_record
 from schema.errors import StoreError, StoreUnavailableError
 from schema.host import Fingerprint
 from schema.job import Job, ModelRef
+from schema.probe import Probe
 from schema.record import Record
 from schema.run import Run
 from schema.tables import attempt, host, job, model, run
@@ -74,6 +77,11 @@ class Store:
         with self._writing() as connection:
             return sum(inserts.save_record(connection, record) for record in records)
 
+    def save_probe(self, probe: Probe) -> bool:
+        """Store what a probe found, and settle the attempts on which it bears; return whether it was new."""
+        with self._writing() as connection:
+            return inserts.save_probe(connection, probe)
+
     def save_entries(self, entries: Iterable[Entry]) -> None:
         """Store what the spool hands over, in one transaction, checked at the border."""
         with self._writing() as connection:
@@ -82,6 +90,8 @@ class Store:
                     inserts.save_record(connection, accept_record(entry.payload))
                 elif entry.kind == "fingerprint":
                     inserts.save_fingerprint(connection, accept_fingerprint(entry.payload))
+                elif entry.kind == "probe":
+                    inserts.save_probe(connection, accept_probe(entry.payload))
                 else:
                     raise StoreError(f"The spool holds {entry.uid}, a {entry.kind!r}, which no table takes.")
 
@@ -152,6 +162,11 @@ class Store:
         if len(jobs) > 1:
             raise StoreError(f"Several jobs in {self.path} have a uid that starts with {uid!r}: {', '.join(jobs)}.")
         return found[0]
+
+    def limits(self, attempt_uid: str) -> Limits | None:
+        """Return the attempt beside the limits of its machine; None where it is not there or measured nothing."""
+        with self._reading() as connection:
+            return limits_of(connection, attempt_uid)
 
     def progress(self, run_uid: str | None = None) -> list[rows.Row]:
         """Return how far each run is, or one: its jobs by how they ended, newest first."""

@@ -1,8 +1,8 @@
 """The border: what workers send is checked here, once, before it becomes a value or a row.
 
 Types and keys are pydantic's business; numbers, times and sizes are checked by field, from the names:
-`…_ns` and `n_tokens` are above zero, `…_at` is UTC, no number is NaN, infinite or, but for a few
-that may be, negative. Every refusal is a StoreError with the field's name and its value.
+`…_ns` (but for what others counted) and `n_tokens` are above zero, `…_at` is UTC, no number is NaN,
+infinite or, but for a few that may be, negative. Every refusal is a StoreError with the field's name and its value.
 """
 
 import dataclasses
@@ -15,7 +15,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from schema.errors import StoreError
-from schema.host import Fingerprint
+from schema.host import Evidence, Fingerprint
+from schema.probe import Probe
 from schema.record import STAGES, Record
 
 if TYPE_CHECKING:
@@ -29,9 +30,18 @@ ITEMS = 1000
 CHARACTERS = 4000
 LONG_TEXTS = {"message": 20_000, "system_info": 20_000, "cmake_args": 20_000, "log_tail": LINE_CHARACTERS}
 MAY_BE_NEGATIVE = frozenset({"exit_code", "resolved", "value"})
-ABOVE_ZERO = frozenset({"n_tokens", "number", "file_bytes"})
+MAY_BE_ZERO = frozenset({"violation_ns"})
+"""What a driver counted, unlike what we timed."""
+
+ABOVE_ZERO = frozenset(
+    {"n_tokens", "number", "file_bytes", "cpu_quota_cores", "memory_limit_bytes", "page_bytes"}
+    | {"power_limit_watts", "configured_mts", "bus_bits"}
+)
+PLAIN_EVIDENCE = frozenset({"boot_id", "booted_at", "seen_at"})
+"""What of a host's evidence is kept as it is: all else must be a keyed hash, never a serial number itself."""
 
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
+_HASH = re.compile("[0-9a-f]{32}")
 _UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
 
 
@@ -51,6 +61,13 @@ def accept_fingerprint(payload: dict[str, Any]) -> Fingerprint:
     fingerprint: Fingerprint = _accept(Fingerprint, payload)
     check_fingerprint(fingerprint)
     return fingerprint
+
+
+def accept_probe(payload: dict[str, Any]) -> Probe:
+    """Return the probe in `payload` (parsed JSON), or raise StoreError naming the field that is wrong."""
+    probe: Probe = _accept(Probe, payload)
+    check_probe(probe)
+    return probe
 
 
 def check_record(record: Record) -> None:
@@ -76,6 +93,28 @@ def check_fingerprint(fingerprint: Fingerprint) -> None:
     _check(fingerprint, what)
     if not fingerprint.host_uid:
         raise StoreError(f"{what} was refused: host_uid is empty.")
+    _check_evidence(fingerprint.evidence, what)
+
+
+def check_probe(probe: Probe) -> None:
+    """Raise StoreError where a value of `probe` must not be stored."""
+    what = f"The probe {probe.probe_uid!r:.80}"
+    _check(probe, what)
+    for uid in ("probe_uid", "host_uid"):
+        if not getattr(probe, uid):
+            raise StoreError(f"{what} was refused: {uid} is empty.")
+    if probe.value is not None and probe.value <= 0:
+        raise StoreError(f"{what} was refused: value is {probe.value}, but must be above zero.")
+
+
+def _check_evidence(evidence: Evidence | None, what: str) -> None:
+    for field in dataclasses.fields(Evidence) if evidence else ():
+        if field.name in PLAIN_EVIDENCE:
+            continue
+        value = getattr(evidence, field.name)
+        for text in value if isinstance(value, tuple) else () if value is None else (value,):
+            if not _HASH.fullmatch(text):
+                raise StoreError(f"{what} was refused: evidence.{field.name} is no keyed hash of 32 digits.")
 
 
 def _accept(cls: type, payload: Any) -> Any:
@@ -159,7 +198,7 @@ def _number_problem(field: str, number: float) -> str | None:
         return f"is {number}, not a finite number"
     if abs(number) >= 2**63 and isinstance(number, int):
         return f"is {number!r:.80}, too large for a database"
-    if (field.endswith("_ns") or field in ABOVE_ZERO) and number <= 0:
+    if number <= 0 and (field.endswith("_ns") or field in ABOVE_ZERO) and field not in MAY_BE_ZERO:
         return f"is {number}, but must be above zero"
     if number < 0 and field not in MAY_BE_NEGATIVE:
         return f"is {number}, but must not be negative"

@@ -9,6 +9,9 @@ from schema.settings import Settings
 VERIFY_PASSES = 8
 """Timed passes in one repetition of a `verify` test; between them the tokens are taken back, untimed."""
 
+ROUND_JOBS = 8
+"""Jobs of one process that take their repetitions in turn, at most: so many contexts are in memory at once."""
+
 HUB_FORM = r"[\w-][\w.-]*/[\w-][\w.-]*(@[\w.-]+)?(:[\w.-]+|(/[\w.+-]+)*/[\w.+-]+\.gguf)?"
 """USER/REPOSITORY, perhaps @REVISION, then :QUANTISATION, /FILE.gguf or nothing."""
 
@@ -80,7 +83,11 @@ class ModelRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One test of one model with one set of settings on one host, in one run."""
+    """One test of one model with one set of settings on one host, in one run.
+
+    `interleaved`: its repetitions are taken in turn with those of other jobs of its process. `across` says what
+    alternates in blocks, such as `builds`, each `replica` of the job in a process of its own.
+    """
 
     run_uid: str
     host_uid: str
@@ -92,6 +99,8 @@ class Job:
     repetitions: int = 5
     seed: int = 0
     timeout_seconds: float = 1800.0
+    interleaved: bool = False
+    across: str | None = None
 
     @property
     def config_key(self) -> str:

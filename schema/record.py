@@ -68,7 +68,16 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """The file that was measured, as its bytes and llama.cpp describe it."""
+    """The file that was measured, as its bytes, its header and llama.cpp describe it.
+
+    From `weight_bytes_per_token` on the header tells, and None means that it could not be read or does not say.
+    `weight_bytes_per_token` are the weights that decoding one token reads, `expert_bytes` those of all routed
+    experts together, `active_params` all parameters but those of the experts not used, `prompt_params` the
+    active ones that every token of a prompt is multiplied with (no embedding, no output layer).
+    `kv_bytes_per_context_token` is what a token of context takes in an F16 cache; the widths are the values of
+    keys and values that a token of context has in all layers that see the whole of it, and in those (`window_…`)
+    that see the last `sliding_window` tokens.
+    """
 
     sha256: str
     filename: str
@@ -79,6 +88,19 @@ class ModelFacts:
     model_n_params: int | None = None
     architecture: str | None = None
     n_ctx_train: int | None = None
+    weight_bytes_per_token: int | None = None
+    expert_bytes: int | None = None
+    n_expert: int | None = None
+    n_expert_used: int | None = None
+    active_params: int | None = None
+    prompt_params: int | None = None
+    n_layer: int | None = None
+    kv_bytes_per_context_token: int | None = None
+    key_width: int | None = None
+    value_width: int | None = None
+    window_key_width: int | None = None
+    window_value_width: int | None = None
+    sliding_window: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +116,60 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Energy:
+    """What the attempt took from the wall, as far as counters tell; `parts` has each counter's joules by its name.
+
+    Counters are the machine's, not the process's: `valid` says whether the figures may stand for the test, and
+    `reason` why not. `joules_idle` is what the machine, left alone, takes in the same `seconds`; it is part of
+    `joules_total` and of the figures per token.
+    """
+
+    joules_total: float
+    seconds: float
+    method: str
+    joules_idle: float | None = None
+    joules_per_prefill_token: float | None = None
+    joules_per_decoded_token: float | None = None
+    parts: dict[str, float] = field(default_factory=dict)
+    valid: bool = False
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuConditions:
+    """How one GPU went while the attempt measured; None where its driver does not say. `index` is the driver's count.
+
+    Clocks and power are of `n_looks` looks. `event_reasons` are the driver's words for why clocks were lower than
+    they could be at any of them; `violation_ns` is how long each kind of limit held them down meanwhile. `others`
+    are processes that were on the GPU and not ours, as "NAME (PID)". `energy_method` is "counter" or "power × time".
+    """
+
+    index: int
+    name: str
+    bus_id: str | None = None
+    seconds: float | None = None
+    n_looks: int | None = None
+    sm_clock_hz_mean: float | None = None
+    sm_clock_hz_min: int | None = None
+    memory_clock_hz: int | None = None
+    power_watts_mean: float | None = None
+    energy_joules: float | None = None
+    energy_method: str | None = None
+    temperature_max_c: float | None = None
+    memory_used_bytes_max: int | None = None
+    event_reasons: tuple[str, ...] = ()
+    violation_ns: dict[str, int] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
+    performance_state: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """How quiet the machine was while the attempt measured (shares of 1; None where not readable)."""
+    """How quiet the machine was while the attempt measured; None where not readable.
+
+    Shares are of 1, counts are what was added while `watched_seconds` passed: the repetitions, without the time
+    between them. Times of threads are of the `n_threads` that worked most. docs/conditions.md says where each is read.
+    """
 
     cpu_share: float | None = None
     run_delay_share: float | None = None
@@ -104,6 +178,31 @@ class Conditions:
     major_faults: int | None = None
     load1_before: float | None = None
     available_bytes_before: int | None = None
+    watched_seconds: float | None = None
+    looks: int | None = None
+    blocked_share: float | None = None
+    times_stopped: int | None = None
+    suspended_seconds: float | None = None
+    cpu_pressure_share: float | None = None
+    memory_pressure_share: float | None = None
+    io_pressure_share: float | None = None
+    swapped_in_pages: int | None = None
+    swapped_out_bytes: int | None = None
+    quota_throttles: int | None = None
+    quota_throttled_seconds: float | None = None
+    clock_start_hz: float | None = None
+    clock_mean_hz: float | None = None
+    clock_min_hz: float | None = None
+    temperature_before_c: float | None = None
+    temperature_max_c: float | None = None
+    thermal_throttles: int | None = None
+    thermal_throttled_seconds: float | None = None
+    power_limit_throttles: int | None = None
+    cooling_share: float | None = None
+    firmware_flags: int | None = None
+    on_battery: bool | None = None
+    energy: Energy | None = None
+    gpu: tuple[GpuConditions, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,3 +249,4 @@ class Record:
     placement: Placement | None = None
     quality: str | None = None
     quality_reasons: tuple[str, ...] = ()
+    series_uid: str | None = None

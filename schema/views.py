@@ -6,13 +6,19 @@ changes a table and makes them again afterwards, so they need no migrations of t
 In `results`, `latest` and `failures` a setting's bare name is what was in effect, as far as it could
 be read back (else NULL); `asked_…` is what the sweep said. Names and values are those of llama-bench:
 `flash_attn` is 0 or 1; rates are tokens per second, `…_ns` nanoseconds. `avg_ts` counts the tokens of
-all sequences, `seq_ts` those of one; `verify_ms` is one pass over `n_verify` tokens.
+all sequences, `seq_ts` those of one; `verify_ms` is one pass over `n_verify` tokens. `mbu` is the decode rate as a
+share of `ceiling_ts`, `mfu` the prefill rate as a share of an f32 matrix product, `bound` what set the pace: see
+`orchestrator.roofline`. In `probes`, `value` is bytes per second, of `gemm_f32` FLOP per second.
 
 Rows whose `method` is `fake` come from the stand-in that measures nothing: `latest`, which is what to
 compare, leaves them out.
 """
 
+from dataclasses import fields
+
 from schema.canonical import digest
+from schema.machine_views import HOSTS, PROBES
+from schema.record import Conditions
 
 _IDENTITY = """
     r.run_uid AS run_uid,
@@ -119,6 +125,42 @@ _MEASURED = """
     a.compute_bytes AS compute_bytes,
     a.buffers AS buffers"""
 
+_FIRST_CONDITIONS = ("cpu_share", "run_delay_share", "others_busy_cores", "steal_share")
+_CONDITIONS = "".join(
+    f",\n    c.{own.name} AS {own.name}"
+    for own in fields(Conditions)
+    if own.name not in (*_FIRST_CONDITIONS, "energy", "gpu")
+)
+
+_LIMITS = f"""
+    a.bytes_per_token AS bytes_per_token,
+    a.kv_bytes_per_token AS kv_bytes_per_token,
+    a.read_bytes_per_s AS read_bytes_per_s,
+    a.ceiling_ts AS ceiling_ts,
+    a.mbu AS mbu,
+    a.flop_per_s AS flop_per_s,
+    a.mfu AS mfu,
+    a.bound AS bound,
+    p.probe_uid AS probe_uid,
+    a.series_uid AS series_uid,
+    m.weight_bytes_per_token AS weight_bytes_per_token,
+    m.kv_bytes_per_context_token AS kv_bytes_per_context_token,
+    m.active_params AS active_params,
+    m.prompt_params AS prompt_params,
+    hw.cache_bytes AS cpu_cache_bytes,
+    j.interleaved AS interleaved,
+    j.across AS across,
+    c.joules_total AS joules_total,
+    c.joules_idle AS joules_idle,
+    c.joules_per_prefill_token AS joules_per_prefill_token,
+    c.joules_per_decoded_token AS joules_per_decoded_token,
+    c.energy_seconds AS energy_seconds,
+    c.energy_method AS energy_method,
+    c.energy_valid AS energy_valid,
+    c.energy_reason AS energy_reason,
+    c.energy_parts AS energy_parts,
+    c.gpu AS gpu_conditions{_CONDITIONS}"""
+
 _FAILURE = """
     a.final AS final,
     a.superseded AS superseded,
@@ -128,7 +170,10 @@ _FAILURE = """
     a.failure_signal AS signal,
     a.failure_exit_code AS exit_code,
     a.n_samples AS n_samples,
-    a.log_tail AS log_tail"""
+    a.log_tail AS log_tail,
+    a.series_uid AS series_uid,
+    j.interleaved AS interleaved,
+    j.across AS across"""
 
 _FROM = """
 FROM attempt AS a
@@ -139,9 +184,12 @@ JOIN model AS asked ON asked.id = j.model_id
 LEFT JOIN model AS m ON m.id = a.model_id
 LEFT JOIN build AS b ON b.build_id = a.build_id
 LEFT JOIN hardware AS hw ON hw.hardware_id = a.hardware_id
-LEFT JOIN condition AS c ON c.attempt_id = a.id"""
+LEFT JOIN condition AS c ON c.attempt_id = a.id
+LEFT JOIN probe AS p ON p.id = a.probe_id"""
 
-_RESULTS = f"SELECT{_IDENTITY},{_MODEL},{_SETTINGS},{_MEASURED}{_FROM}\nWHERE a.final AND a.status = 'measured'"
+_RESULTS = (
+    f"SELECT{_IDENTITY},{_MODEL},{_SETTINGS},{_MEASURED},{_LIMITS}{_FROM}\nWHERE a.final AND a.status = 'measured'"
+)
 
 _LATEST = """SELECT results.*
 FROM results
@@ -183,42 +231,14 @@ JOIN run AS r ON r.id = j.run_id
 JOIN host AS h ON h.id = j.host_id
 JOIN model AS asked ON asked.id = j.model_id"""
 
-_HOSTS = """SELECT
-    h.host_uid AS host_uid,
-    h.hostname AS host,
-    h.uid_source AS uid_source,
-    h.fingerprint_at AS fingerprint_at,
-    h.hardware_id AS hardware_id,
-    h.allocation_id AS allocation_id,
-    h.environment_id AS environment_id,
-    h.build_id AS build_id,
-    hw.arch AS arch,
-    hw.cpu_name AS cpu_info,
-    hw.n_cores_physical AS n_cores_physical,
-    hw.n_cores_logical AS n_cores_logical,
-    hw.memory_gib AS memory_gib,
-    hw.gpu_names AS gpu_info,
-    hw.gpu_status AS gpu_status,
-    hw.hypervisor AS hypervisor,
-    al.n_cpus AS n_cpus,
-    al.cpu_quota_cores AS cpu_quota_cores,
-    al.memory_limit_bytes AS memory_limit_bytes,
-    al.container AS container,
-    e.os AS os,
-    e.kernel AS kernel,
-    e.python AS python,
-    e.governor AS governor,
-    e.gpu_driver AS gpu_driver,
-    b.llama_cpp_commit AS build_commit,
-    b.backends AS backends,
-    h.errors AS errors
-FROM host AS h
-LEFT JOIN hardware AS hw ON hw.hardware_id = h.hardware_id
-LEFT JOIN allocation AS al ON al.allocation_id = h.allocation_id
-LEFT JOIN environment AS e ON e.environment_id = h.environment_id
-LEFT JOIN build AS b ON b.build_id = h.build_id"""
-
-VIEWS = {"results": _RESULTS, "latest": _LATEST, "failures": _FAILURES, "samples": _SAMPLES, "hosts": _HOSTS}
+VIEWS = {
+    "results": _RESULTS,
+    "latest": _LATEST,
+    "failures": _FAILURES,
+    "samples": _SAMPLES,
+    "hosts": HOSTS,
+    "probes": PROBES,
+}
 """Name and SELECT of every view, in the order in which they can be made; drop them in reverse."""
 
 VIEW_HASH = digest(VIEWS)

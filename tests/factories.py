@@ -1,14 +1,17 @@
 """Values with sensible defaults for tests; name a field to set it."""
 
+import itertools
 from typing import Any
 
 from schema.host import Allocation, Build, Environment, Fingerprint, Gpu, Hardware
 from schema.job import Job, ModelRef, Test
+from schema.probe import Point, Probe
 from schema.record import Conditions, Effective, Failure, Latency, ModelFacts, Placement, Record, Sample
 from schema.run import Run
 from schema.settings import Settings
 
 MODEL = ModelRef(source="synthetic", spec="tiny:Q4_K_M", identity="synthetic:tiny:Q4_K_M:0:1")
+_NUMBERS = itertools.count(1)
 
 
 def make_run(**fields: Any) -> Run:
@@ -131,6 +134,53 @@ def make_hardware(**fields: Any) -> Hardware:
         "gpu_status": "visible",
     }
     return Hardware(**(defaults | fields))
+
+
+def make_probe(**fields: Any) -> Probe:
+    """Return a probe of `host-1`, taken before anything else there: 40 GB/s with one thread, 60 with eight."""
+    fingerprint = make_fingerprint()
+    defaults: dict[str, Any] = {
+        "probe_uid": f"probe-{next(_NUMBERS)}",
+        "host_uid": fingerprint.host_uid,
+        "taken_at": "2026-01-02T03:01:00Z",
+        "kind": "memory_read",
+        "method": "numpy dot",
+        "version": 1,
+        "hardware_id": fingerprint.hardware.hardware_id,
+        "allocation_id": fingerprint.allocation.allocation_id,
+        "environment_id": fingerprint.environment.environment_id,
+    }
+    if fields.get("kind", "memory_read") == "memory_read" and "points" not in fields:
+        defaults |= {"points": (make_point(1, 40e9), make_point(8, 60e9)), "value": 60e9, "n_threads": 8}
+    return Probe(**(defaults | fields))
+
+
+def make_point(n_threads: int, bytes_per_s: float, **fields: Any) -> Point:
+    """Return an undisturbed stretch of reading at this bandwidth."""
+    names = ("p95", "max", "top", "median", "mean")
+    defaults: dict[str, Any] = {
+        "n_threads": n_threads,
+        "kernel": "dot64",
+        "working_set_bytes": 1 << 28,
+        "seconds": 0.3,
+        **{f"{name}_bytes_per_s": bytes_per_s for name in names},
+        "min_cpu_share": 1.0,
+    }
+    return Point(**(defaults | fields))
+
+
+def make_curve(curve: dict[int, float], **fields: Any) -> Probe:
+    """Return a probe of reading that found these bytes per second by numbers of threads."""
+    best = max(curve, key=lambda n: curve[n])
+    points = tuple(make_point(n, value) for n, value in curve.items())
+    return make_probe(points=points, value=curve[best], n_threads=best, **fields)
+
+
+def make_gemm(value: float, n_threads: int, single: float | None = None, **fields: Any) -> Probe:
+    """Return a probe of matrix products in FLOP per second, with `single` for one thread."""
+    return make_probe(
+        kind="gemm_f32", value=value, n_threads=n_threads, details={"flops_1_thread": single}, method="matmul", **fields
+    )
 
 
 def make_build(**fields: Any) -> Build:

@@ -10,7 +10,7 @@ import pytest
 from schema.accept import LOG_LINES, accept_fingerprint, accept_record, check_record
 from schema.canonical import to_json
 from schema.errors import StoreError
-from schema.record import Conditions, Effective, Sample
+from schema.record import Conditions, Effective, GpuConditions, Sample
 from tests.factories import make_failure, make_fingerprint, make_latency, make_record
 
 
@@ -63,6 +63,12 @@ def test_latencies_conditions_and_durations_are_not_negative() -> None:
     assert "latency.p95_ns is 0" in refusal(payload_of(make_record(latency=make_latency(p95_ns=0))))
     assert "conditions.steal_share is -0.5" in refusal(payload_of(make_record(conditions=Conditions(steal_share=-0.5))))
     assert "warmup_seconds is -1" in refusal(payload_of(make_record(warmup_seconds=-1.0)))
+
+
+def test_a_gpu_that_nothing_held_down_is_accepted() -> None:
+    gpu = GpuConditions(index=0, name="T4", violation_ns={"thermal": 0, "power": 5})
+    record = make_record(conditions=Conditions(gpu=(gpu,)))
+    assert accept_record(payload_of(record)) == record
 
 
 def test_settings_and_exit_codes_may_be_negative() -> None:
@@ -184,6 +190,27 @@ def test_a_fingerprint_that_went_through_json_is_the_same_and_a_wrong_one_is_nam
     ):
         with pytest.raises(StoreError, match=words):
             accept_fingerprint(payload_of(fingerprint) | change)
+
+
+@pytest.mark.parametrize("evidence", [{"board_serial": "PF3XYZ12"}, {"macs": ["10:7b:44:00:00:01"]}])
+def test_a_serial_number_that_is_no_keyed_hash_is_refused(evidence: dict[str, Any]) -> None:
+    with pytest.raises(StoreError, match=r"evidence\.(board_serial|macs) is no keyed hash"):
+        accept_fingerprint(payload_of(make_fingerprint()) | {"evidence": evidence})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"allocation": {"cpu_quota_cores": 0.0}}, "cpu_quota_cores is 0.0, but must be above zero"),
+        ({"environment": {"page_bytes": 0}}, "page_bytes is 0"),
+        ({"memory_modules": {"source": "udev", "bus_bits": 0}}, "bus_bits is 0"),
+        ({"state": {"uptime_seconds": -1.0}}, "uptime_seconds is -1.0"),
+        ({"evidence": {"seen_at": "yesterday"}}, "evidence.seen_at is 'yesterday', not a time in UTC"),
+    ],
+)
+def test_what_no_machine_can_be_is_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(StoreError, match=words):
+        accept_fingerprint(payload_of(make_fingerprint()) | change)
 
 
 def test_the_source_of_a_fact_may_have_any_name() -> None:

@@ -37,6 +37,20 @@ def test_a_build_is_asked_for_once_and_again_when_its_files_change(tmp_path: Pat
     assert (tmp_path / "log").read_text() == "asked\nasked\n"
 
 
+def test_a_build_is_asked_again_when_a_gpu_is_shown_or_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = {"name": "CUDA0", "description": "Tesla T4", "memory_bytes": 15_000_000_000}
+    reply = json.dumps({"build": {"binding": "b", "offload_devices": [device]}, "files": []})
+    python = python_that(tmp_path, f"echo asked >> {tmp_path}/log\necho '{reply}'")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    first = find_build(python, tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    find_build(python, tmp_path)
+
+    assert (tmp_path / "log").read_text() == "asked\nasked\n"
+    assert find_build(python, tmp_path).offload_devices == first.offload_devices
+    assert first.offload_devices[0].memory_bytes == 15_000_000_000
+
+
 def test_a_kept_answer_that_is_damaged_is_asked_for_again(standin_python: str, tmp_path: Path) -> None:
     first = find_build(standin_python, tmp_path)
     (kept,) = (tmp_path / "cache").iterdir()

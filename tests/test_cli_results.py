@@ -14,8 +14,17 @@ import pytest
 from orchestrator.cli import main
 from orchestrator.cli.hosts import facts
 from orchestrator.store import Store
+from schema.host import MemoryModules
 from schema.job import Test
-from tests.factories import make_failure, make_fingerprint, make_job, make_record, make_run
+from tests.factories import (
+    make_failure,
+    make_fingerprint,
+    make_job,
+    make_model_facts,
+    make_probe,
+    make_record,
+    make_run,
+)
 from tests.stores import new_store
 
 NASTY = "box\na\x1b[31m\u202eexe"
@@ -176,3 +185,33 @@ def test_a_fingerprint_lists_nested_facts_by_dotted_names() -> None:
     assert found["hardware.cpu_name"] == (fingerprint.hardware.cpu_name, "/proc/cpuinfo")
     assert found["hardware.hardware_id"] == (fingerprint.hardware.hardware_id, None)
     assert not any(name.startswith(("sources", "errors")) for name in found)
+
+
+def test_a_result_is_explained_in_sentences_by_the_start_of_its_id(store: Path, capsys: Any) -> None:
+    rows = json.loads(printed(capsys, "results", "--format", "json"))
+    decode = next(row for row in rows if row["test"] == "tg128")
+    shown = printed(capsys, "results").splitlines()
+    assert any(line.endswith(decode["job_uid"][:8]) for line in shown)
+    text = printed(capsys, "results", "--explain", decode["job_uid"][:8])
+    assert "tg128 on box\\na\\x1b[31m\\u202eexe" in text
+    assert "the header of the model file was not stored" in text
+    assert max(map(len, text.splitlines())) <= 100
+    failed = make_job(test=Test(n_prompt=8192, n_gen=0)).job_uid
+    assert "failed in the stage load: no\\nmemory" in printed(capsys, "results", "--explain", failed)
+    assert main(["results", "--explain", "nobody"]) == 1
+    assert "nobody" in capsys.readouterr().err
+
+
+def test_an_explanation_names_ceiling_and_memory_modules_where_they_are_known(store: Path, capsys: Any) -> None:
+    job = make_job(test=Test(n_prompt=0, n_gen=64))
+    model = make_model_facts(weight_bytes_per_token=10**9, key_width=8, value_width=8)
+    modules = MemoryModules(source="udev", configured_mts=3200, bus_bits=128)
+    with Store.open(str(store)) as opened:
+        opened.save_fingerprint(make_fingerprint(memory_modules=modules, taken_at="2026-01-03T00:00:00Z"))
+        opened.save_probe(make_probe())
+        opened.save_run(make_run(run_uid="run-2"), [make_job(run_uid="run-2", test=job.test)])
+        record = make_record(make_job(run_uid="run-2", test=job.test), model=model)
+        opened.save_records([record])
+    text = " ".join(printed(capsys, "results", "--explain", record.job_uid).split())
+    assert "is the ceiling" in text
+    assert "The memory modules could deliver 51.2 GB/s in theory." in text

@@ -27,6 +27,7 @@ def measure(
     repetitions: int = 2,
     seed: int = 0,
     path_first: Path | None = None,
+    interleaved: bool = False,
 ) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:
     """Return for each job its `attempt_end` and its samples, all measured in one process."""
     model = ModelRef(source="path", spec=str(path), identity="sha256:unused")
@@ -40,6 +41,7 @@ def measure(
                 settings=settings,
                 repetitions=repetitions,
                 seed=seed,
+                interleaved=interleaved,
             ),
             attempt_uid=str(index),
         )
@@ -103,6 +105,22 @@ def test_no_figure_depends_on_a_previous_job(gemma: Path) -> None:
     ends, (_, after) = measure(gemma, before, (test, DEFAULTS), repetitions=8)
     assert 0.6 < fastest(after) / fastest(alone) < 1.6
     assert in_effect(ends[1]) == in_effect(ends[1]) | {"type_k": "f16", "type_v": "f16"}
+
+
+def test_jobs_that_take_turns_each_have_their_own_settings_in_effect_and_their_own_rate(gemma: Path) -> None:
+    test = Test(n_prompt=0, n_gen=16)
+    small = Settings(n_threads=1, type_k="q8_0", type_v="q8_0", flash_attn="on", n_ubatch=64)
+    deep = Test(n_prompt=8, n_gen=4, n_depth=300)
+    _, (alone,) = measure(gemma, (test, DEFAULTS), repetitions=5)
+    ends, samples = measure(gemma, (test, DEFAULTS), (test, small), (deep, small), repetitions=5, interleaved=True)
+    assert [len(each) for each in samples] == [5, 5, 5]
+    assert [in_effect(end)["type_k"] for end in ends] == ["f16", "q8_0", "q8_0"]
+    assert [in_effect(end)["n_ubatch"] for end in ends] == [16, 16, 64]
+    assert [in_effect(end)["n_ctx"] for end in ends] == [256, 256, 512]
+    assert ends[0]["memory"]["cache"]["CPU"] > ends[1]["memory"]["cache"]["CPU"]
+    assert [end["latency"] is None for end in ends] == [False] * 3
+    assert ends[2]["fill_seconds"] > 0
+    assert 0.6 < fastest(samples[0]) / fastest(alone) < 1.6
 
 
 def test_the_fill_of_a_deep_context_is_not_in_the_rate(gemma: Path) -> None:

@@ -149,6 +149,45 @@ def test_a_store_of_the_first_revision_keeps_its_rows_and_gets_the_defaults_of_n
         assert [job.settings.load_mode for job in store.jobs("run-1")] == ["none"]
 
 
+OLDER_MACHINE = """
+INSERT INTO hardware (hardware_id, arch, cpu_name, caches) VALUES ('hw', 'x86_64', 'old', '[]');
+INSERT INTO allocation (allocation_id, n_cpus) VALUES ('al', 4);
+INSERT INTO environment (environment_id, os) VALUES ('en', 'Debian');
+INSERT INTO build (build_id, binding) VALUES ('bu', '0.3');
+UPDATE host SET hardware_id = 'hw', allocation_id = 'al', environment_id = 'en', build_id = 'bu';
+UPDATE attempt SET hardware_id = 'hw', allocation_id = 'al', environment_id = 'en', build_id = 'bu';
+INSERT INTO condition (attempt_id, cpu_share, major_faults) VALUES (1, 0.5, 7);
+INSERT INTO sample (attempt_id, repetition, n_tokens, elapsed_ns) VALUES (1, 1, 8, 1000000000);
+INSERT INTO probe (probe_uid, host_id, hardware_id, kind, taken_at, details)
+VALUES ('p', 1, 'hw', 'memory_read', '2025-12-31T00:00:00.000000Z', '{"n": 1}');
+"""
+
+
+@pytest.mark.parametrize("revision", ["0001", "0002"])
+def test_a_store_of_any_older_revision_keeps_what_it_knows_of_machines_and_takes_new_rows(
+    tmp_path: Path, revision: str
+) -> None:
+    path, n = tmp_path / "old.sqlite", REVISIONS.index(revision) + 1
+    scripts = tmp_path / "older"
+    newer = [f"{name}*" for name in REVISIONS[n:]]
+    shutil.copytree(SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__", *newer))
+    upgrade(str(path), scripts, REVISIONS[:n])
+    write(path, OLD_STORE if revision == "0001" else OLD_STORE.replace("mmap", "load_mode"))
+    write(path, OLDER_MACHINE)
+    assert upgrade(str(path)).before == revision
+    assert check(str(path)) == []
+    columns = "cpu_info, cpu_share, major_faults, looks, on_battery, joules_total, mbu, bound, interleaved, across"
+    assert rows(path, f"SELECT {columns} FROM results") == [("old", 0.5, 7, *[None] * 5, 0, None)]
+    assert rows(path, "SELECT os, n_cpus, core_types, hardware_facts, state FROM hosts") == [("Debian", 4, *[None] * 3)]
+    assert rows(path, "SELECT kind, details, value, method FROM probes") == [("memory_read", '{"n": 1}', None, None)]
+    with Store.open(str(path)) as store:
+        store.save_fingerprint(make_fingerprint())
+        store.save_run(make_run(run_uid="run-2"), [make_job(run_uid="run-2")])
+        assert store.save_records([make_record(make_job(run_uid="run-2"))]) == 1
+        assert len(store.results()) == 2
+        assert [job.interleaved for job in store.jobs("run-1")] == [False]
+
+
 def test_an_empty_store_is_upgraded_without_a_copy(tmp_path: Path) -> None:
     path = new_store(tmp_path)
     assert upgrade(str(path), migrations_with(tmp_path, "pass"), KNOWN).backup is None

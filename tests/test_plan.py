@@ -10,7 +10,8 @@ import pytest
 
 from orchestrator.estimate import capacity_bytes, has_gpu, load_seconds
 from orchestrator.fit import KnownModel
-from orchestrator.plan import GROUP_JOBS, Plan, groups, make_plan
+from orchestrator.order import GROUP_JOBS, groups
+from orchestrator.plan import Plan, make_plan
 from orchestrator.plan_text import render_plan
 from schema.errors import PlanError
 from schema.host import Allocation, Build, Environment, Fingerprint, Gpu, Hardware

@@ -152,9 +152,37 @@ def test_a_combined_test_fills_both_columns_of_the_summary() -> None:
     assert "800.0        60.50       silky" in "\n".join(run_summary([row], [], "x.sqlite"))
 
 
+def test_decodes_show_what_share_of_the_ceiling_they_reached_and_how_to_ask_why() -> None:
+    rows = [make_row(mbu=0.553, job_uid="0123456789abcdef"), make_row(kind="pp", test="pp512", job_uid="f" * 32)]
+    assert results_table(rows) == [
+        "when              run  host  model             test   t/s           of ceiling  quality  id",
+        "----------------  ---  ----  ----------------  -----  ------------  ----------  -------  --------",
+        "2026-01-02 03:04  q4   boxa  tiny-Q4_K_M.gguf  tg128  92.63 ± 0.31  55%         -        01234567",
+        "2026-01-02 03:04  q4   boxa  tiny-Q4_K_M.gguf  pp512  92.63 ± 0.31  -           -        ffffffff",
+    ]
+    assert "of ceiling" in "\n".join(run_summary([make_row(mbu=0.5)], [], "x.sqlite"))
+
+
+def test_a_share_above_one_is_shown_as_it_is_with_where_to_ask() -> None:
+    lines = results_table([make_row(mbu=1.31)])
+    assert "131%" in lines[2]
+    assert "`tokfleet results --explain ID` says what may be" in lines[-1]
+    assert len(results_table([make_row(mbu=1.04)])) == 3
+
+
 def test_results_and_failures_are_tables_of_one_line_each() -> None:
     assert results_table([make_row(quality="clean")])[2] == (
         "2026-01-02 03:04  q4   boxa  tiny-Q4_K_M.gguf  tg128  92.63 ± 0.31  clean"
     )
     failed = failures_table([make_row(stage="load", message="no\nmemory")])
     assert failed[2] == "2026-01-02 03:04  q4   boxa  tiny-Q4_K_M.gguf  tg128  load   no\\nmemory"
+
+
+def test_rounds_are_numbered_where_there_are_several() -> None:
+    rows = [make_row(replica=0, across="builds"), make_row(replica=1, across="builds")]
+    for lines in (run_summary(rows, [], "x.sqlite"), results_table(rows)):
+        heading = next(line for line in lines if "round" in line)
+        at = heading.index("round")
+        shown = [line[at] for line in lines if "tiny-Q4_K_M.gguf" in line]
+        assert shown == ["1", "2"]
+    assert "round" not in "\n".join(results_table([make_row(replica=0, across=None)]))

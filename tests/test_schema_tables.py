@@ -13,9 +13,10 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from orchestrator import engines
 from schema.column_types import UtcDateTime
-from schema.host import Allocation, Build, Environment, Hardware
+from schema.host import Build, Fingerprint
 from schema.job import Test
-from schema.record import Conditions, ModelFacts, Placement, Sample
+from schema.probe import Probe
+from schema.record import Conditions, Energy, ModelFacts, Placement, Sample
 from schema.run import Run
 from schema.settings import Settings
 from schema.tables import attempt, job, metadata, run, sample
@@ -85,18 +86,20 @@ def test_views_keep_their_columns_and_add_new_ones_at_will(tmp_path: Path) -> No
     assert sorted(now - promised) == [], f"new columns: add them to {GOLDEN.name}"
 
 
-def test_every_value_has_a_column_for_each_of_its_fields() -> None:
-    named = {
-        "hardware": Hardware,
-        "allocation": Allocation,
-        "environment": Environment,
-        "build": Build,
-        "run": Run,
-        "sample": Sample,
-        "condition": Conditions,
+def test_every_value_has_a_column_for_each_of_its_fields_or_one_for_all() -> None:
+    named = {"build": Build, "run": Run, "sample": Sample, "condition": Conditions, "host": Fingerprint, "probe": Probe}
+    elsewhere = {
+        "condition": {"energy"},
+        "host": {"taken_at", "hardware", "allocation", "environment", "build"},
+        "probe": {"host_uid"},
     }
     for name, cls in named.items():
-        assert {field.name for field in fields(cls)} <= set(metadata.tables[name].c.keys())
+        own = {field.name for field in fields(cls)} - elsewhere.get(name, set())
+        assert own <= set(metadata.tables[name].c.keys()), name
+    columns = set(metadata.tables["condition"].c.keys())
+    assert all({field.name, f"energy_{field.name}"} & columns for field in fields(Energy))
+    for name in ("hardware", "allocation", "environment"):
+        assert "facts" in metadata.tables[name].c
     assert {f"asked_{field.name}" for field in fields(Settings)} <= set(job.c.keys())
     assert {field.name for field in (*fields(Settings), *fields(Placement))} <= set(attempt.c.keys())
     assert {field.name for field in fields(Test)} <= set(job.c.keys())

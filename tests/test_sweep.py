@@ -484,7 +484,12 @@ def test_a_model_that_is_none_is_answered_with_how_to_write_one(models: str, say
         ("repeat: {min: 3, max: 30}", "repeat: min, max, until and within are not in this version"),
         ("repeat: 0", "from 1 to 1000"),
         ("repeat: 5.0", "write 5"),
-        ("order: interleaved", "'interleaved' is not in this version; write `sequential`"),
+        ("order: shuffled", "'shuffled' is not known; write one of sequential, interleaved"),
+        ("order: interleave", "the nearest is interleaved, of sequential, interleaved"),
+        ("across: hosts", "across: 'hosts' is not known"),
+        ("across: [builds, builds]", "builds stands in the list twice"),
+        ("rounds: 3", "write `across: [builds]` too"),
+        ("rounds: 1", "from 2 to 100"),
         ("builds: [default, ../cuda]", "'../cuda' is not understood; write it like default"),
         ("builds: [default, default]", "default stands in the list twice"),
         ("tests: pp512", "the text 'pp512' stands where keys belong; write `tests: {n_prompt: …}`"),
@@ -504,6 +509,16 @@ def test_other_faults_are_answered_with_what_to_write(text: str, says: str) -> N
     message = fault(f"{MODEL}{text}\n")
     assert message.startswith("f.yaml:2: ")
     assert says in message
+
+
+def test_the_order_and_what_alternates_are_read() -> None:
+    plain = parse(MODEL)
+    assert (plain.interleaved, plain.across, plain.rounds) == (False, (), 1)
+    assert not parse(f"{MODEL}order: sequential\n").interleaved
+    sweep = parse(f"{MODEL}order: interleaved\nacross: [builds, models]\nrounds: 4\n")
+    assert (sweep.interleaved, sweep.across, sweep.rounds) == (True, ("models", "builds"), 4)
+    assert parse(f"{MODEL}across: builds\n").rounds == 2
+    assert parse(f"{MODEL}across: builds\n").n_combinations == 2
 
 
 def test_more_tests_than_anyone_wants_are_refused() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 from schema.canonical import decode
 from schema.job import Assignment
 from schema.record import STAGES, Effective, Failure, Latency, Memory, Placement, Record, Sample
-from worker import conditions
+from worker.conditions.meters import Meters
+from worker.conditions.watch import Watch
 from worker.recovery import utc_now
 
 Event = dict[str, Any]
@@ -24,7 +25,8 @@ class Attempt:
     stage: str = "start"
     samples: list[Sample] = field(default_factory=list)
     child_pid: int | None = None
-    before: conditions.Snapshot | None = None
+    meters: Meters | None = None
+    watch: Watch | None = None
 
     @property
     def uid(self) -> str:
@@ -56,13 +58,27 @@ class Attempt:
             if min(ns for ns in (sample.elapsed_ns, sample.prompt_ns, sample.gen_ns) if ns is not None) <= 0:
                 raise ValueError("a repetition that took no time")
             self.samples.append(sample)
+            if self.watch is not None:
+                self.watch.end()
             return event
         if event["event"] != "stage" or event["stage"] not in STAGES:
             raise ValueError(f"{event['event']} {event.get('stage')}")
         self.stage = event["stage"]
-        if self.stage in TIMED and self.child_pid and not event.get("elsewhere"):
-            self.before = conditions.before(self.child_pid)
+        if self.stage in TIMED and self.watch is None and not event.get("elsewhere"):
+            self._begin_watch()
         return {"event": "stage", "attempt_uid": self.uid, "stage": self.stage}
+
+    def _begin_watch(self) -> None:
+        if self.child_pid is not None and self.meters is not None:
+            self.watch = Watch(self.child_pid, self.meters)
+
+    def go_on(self) -> None:
+        """The process is about to have leave to go on."""
+        if self.watch is not None:
+            if self.stage in TIMED:
+                self.watch.begin()
+            else:
+                self.watch.drop()
 
     def record(self, event: Event, failure: Failure | None, placement: Placement, ids: dict[str, Any]) -> Record:
         """Return the whole attempt, with what its `attempt_end` tells; raises one of MALFORMED where that is none."""

@@ -5,10 +5,12 @@ Every function takes the loaded library; signatures are those of ggml-backend.h 
 
 import ctypes
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from schema.host import Device
 from schema.settings import PRIORITIES
 from worker.seam import EngineError
 
@@ -21,6 +23,20 @@ NICENESS = {"low": 5, "normal": 0, "medium": -5, "high": -10, "realtime": -20}
 MAX_CPUS = 512
 EXPERTS = r"blk\.{layer}\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 """What llama-bench keeps off the device for each of the first `n_cpu_moe` layers (`llm_ffn_block_regex`)."""
+
+
+class Properties(ctypes.Structure):
+    """`struct ggml_backend_dev_props`, its capabilities as bytes; before `device_id` came these stood in its place."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("description", ctypes.c_char_p),
+        ("memory_free", ctypes.c_size_t),
+        ("memory_total", ctypes.c_size_t),
+        ("type", ctypes.c_int),
+        ("device_id", ctypes.c_void_p),
+        ("rest", ctypes.c_byte * 64),
+    )
 
 
 class Override(ctypes.Structure):
@@ -51,6 +67,8 @@ def declare(raw: Any) -> None:
         "ggml_backend_dev_name": (text, [pointer]),
         "ggml_backend_dev_description": (text, [pointer]),
         "ggml_backend_dev_type": (ctypes.c_int, [pointer]),
+        "ggml_backend_dev_memory": (None, [pointer, pointer, pointer]),
+        "ggml_backend_dev_get_props": (None, [pointer, pointer]),
         "ggml_backend_dev_by_name": (pointer, [text]),
         "ggml_backend_dev_by_type": (pointer, [ctypes.c_int]),
         "ggml_backend_dev_buffer_type": (pointer, [pointer]),
@@ -102,6 +120,39 @@ def devices(raw: Any) -> tuple[list[str], list[str]]:
         if raw.ggml_backend_dev_type(device) in (GPU, IGPU):
             offload.append(text)
     return every, offload
+
+
+def offload_devices(raw: Any) -> tuple[Device, ...]:
+    """Return the devices that are not the CPU, with the memory each says it has; a build for the CPU has none."""
+    handles = [raw.ggml_backend_dev_get(index) for index in range(raw.ggml_backend_dev_count())]
+    kinds = [(handle, raw.ggml_backend_dev_type(handle)) for handle in handles]
+    return tuple(_device(raw, handle, kind) for handle, kind in kinds if kind in (GPU, IGPU))
+
+
+def _device(raw: Any, handle: Any, kind: int) -> Device:
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    if hasattr(raw, "ggml_backend_dev_memory"):
+        raw.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
+    return Device(
+        name=raw.ggml_backend_dev_name(handle).decode("utf-8", "replace"),
+        description=raw.ggml_backend_dev_description(handle).decode("utf-8", "replace"),
+        memory_bytes=total.value or None,
+        bus_id=_bus_id(raw, handle, kind, total.value),
+        unified=kind == IGPU,
+    )
+
+
+def _bus_id(raw: Any, handle: Any, kind: int, total: int) -> str | None:
+    """Return the device's place on the PCI bus, where the library tells it and its structure is the one we know."""
+    if not hasattr(raw, "ggml_backend_dev_get_props"):
+        return None
+    properties = Properties()
+    raw.ggml_backend_dev_get_props(handle, ctypes.byref(properties))
+    known = properties.name == raw.ggml_backend_dev_name(handle) and properties.memory_total == total
+    if not known or properties.type != kind or not properties.device_id:
+        return None
+    text = ctypes.string_at(properties.device_id)[:64].decode("utf-8", "replace")
+    return text if re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", text) else None
 
 
 def device_list(raw: Any, asked: str) -> Any:

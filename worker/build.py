@@ -11,6 +11,7 @@ from pathlib import Path
 from schema.canonical import decode, digest
 from schema.errors import HostError
 from schema.host import Build
+from worker.fingerprint import gpu
 from worker.variables import child_environment
 
 LIMIT_SECONDS = 60.0
@@ -18,8 +19,9 @@ LIMIT_SECONDS = 60.0
 
 def find_build(python: str, home: Path) -> Build:
     """Return the build that `python` would run; raises HostError when it can run none, with the reason it gave."""
-    servers = os.environ.get("LLAMA_ARG_RPC")  # they are devices of the build as long as they are named
-    kept = home / "cache" / f"build-{digest([python, servers] if servers else python)[:16]}.json"
+    # Its devices are asked anew when a GPU comes or goes, or another server is named.
+    circumstances = [python, os.environ.get("LLAMA_ARG_RPC"), gpu.cache_key(Path("/"), os.environ)]
+    kept = home / "cache" / f"build-{digest(circumstances)[:16]}.json"
     build = _read(kept)
     if build is None:
         build, files = _ask(python)

@@ -12,7 +12,7 @@ import sys
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import IO, Any, cast
 
@@ -100,17 +100,18 @@ class Child:
         except BrokenPipeError:
             self._unsaid = b""  # it is gone; the end of its events tells how
 
-    def events(self, deadline: "Deadline") -> Iterator[dict[str, Any]]:
+    def events(self, deadline: "Deadline", look: Callable[[], float] = lambda: math.inf) -> Iterator[dict[str, Any]]:
         """Yield each event; the caller answers each with `go_on`. Ends when the process does, or its time is up.
 
-        Sleeps in between: nothing here runs while the process measures. When the process is dead, what it
-        wrote is read to the end; whoever else still holds its pipes is not waited for.
+        Sleeps in between: nothing here runs while the process measures, except `look`, which says in how many
+        seconds it wants to be called again. When the process is dead, what it wrote is read to the end; whoever
+        else still holds its pipes is not waited for.
         """
         with selectors.DefaultSelector() as selector:
             for stream in (self._events, self._stdout, *[self._death] * (self._death is not None)):
                 selector.register(cast(Any, stream), selectors.EVENT_READ)
             while not self._all_read(selector):
-                ready = selector.select(self._wait_seconds(selector, deadline))
+                ready = selector.select(min(look(), self._wait_seconds(selector, deadline)))
                 if self._dead and not ready:
                     return
                 for key, _ in ready:

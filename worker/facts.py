@@ -2,19 +2,22 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from schema.errors import ModelError
 from worker.experts import Experts, experts, is_routed
 from worker.ggml import BY_NAME
 from worker.gguf import Header, Tensor
-from worker.refusal import MAX_LAYERS, refusal
+from worker.refusal import MAX_LAYERS, refused_by_all, unknown
 
 CELL_PADDING = 256
 """llama.cpp rounds the cells of a KV cache up to this (llama-context.cpp, llama-kv-cache-iswa.cpp)."""
 
 _SLIDING_PATTERN = {"gemma2": 2, "gemma3": 6}
 """Architectures whose window is in use in all layers but every n-th (src/models/gemma*.cpp)."""
+
+_EMBEDDINGS = ("token_embd.weight", "per_layer_token_embd.weight")
+"""Tables of which a token looks up one row; the first also serves as the output where there is no `output.weight`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +28,10 @@ class Facts:
     are the bytes of weights read to decode one token: all but the embedding rows not looked up (where
     embedding and output share one tensor, all of it is read as the output) and the experts not used;
     `n_params_active` are all parameters but those of the experts not used. Where the file does not say
-    how many experts are used, both count all of them.
+    how many experts are used, both count all of them. `n_params_prompt` are those active ones that every
+    token of a prompt is multiplied with: its embedding is looked up, and only its last token needs the
+    output. `expert_bytes` are the weights of all routed experts together, 0 where there are none. `unknown` says
+    what of the file is not known here, as the rest of a sentence; what has an unknown type counts with its bytes there.
     """
 
     architecture: str
@@ -40,6 +46,9 @@ class Facts:
     sliding_window: int | None = None
     sliding_layers: frozenset[int] = frozenset()
     experts: Experts | None = None
+    n_params_prompt: int = 0
+    expert_bytes: int = 0
+    unknown: str | None = None
 
     def kv_bytes(self, n_ctx: int, type_k: str, type_v: str, n_ubatch: int = 512) -> int | None:
         """Return the bytes of the KV cache for one sequence of `n_ctx` tokens; None where the file does not tell.
@@ -84,11 +93,14 @@ class Facts:
 
 
 def facts(header: Header, name: str) -> Facts:
-    """Return the facts that `header` tells; raises ModelError where llama.cpp cannot run it (`name` says whose)."""
-    reason = refusal(header)
+    """Return the facts that `header` tells, `unknown` among them: what only a build of one's own may know.
+
+    Raises ModelError where no llama.cpp can run it; `name` says whose header it is.
+    """
+    reason = refused_by_all(header)
     if reason:
         raise ModelError(f"{name} {reason}")
-    return sizes(header)
+    return replace(sizes(header), unknown=unknown(header))
 
 
 def sizes(header: Header) -> Facts:
@@ -113,6 +125,8 @@ def sizes(header: Header) -> Facts:
         sliding_window=sliding_window,
         sliding_layers=_sliding_layers(header, architecture, n_layer or 0) if sliding_window else frozenset(),
         experts=found,
+        n_params_prompt=sum(_multiplied(tensor, share) for tensor in header.tensors),
+        expert_bytes=sum(tensor.n_bytes for tensor in header.tensors if is_routed(tensor.name)),
     )
 
 
@@ -121,9 +135,13 @@ def _shared(tensor: Tensor, amount: int, share: tuple[int, int]) -> int:
     return amount * share[0] // share[1] if is_routed(tensor.name) else amount
 
 
+def _multiplied(tensor: Tensor, share: tuple[int, int]) -> int:
+    return 0 if tensor.name in (*_EMBEDDINGS, "output.weight") else _shared(tensor, tensor.n_weights, share)
+
+
 def _read_per_token(tensor: Tensor, tied: bool, share: tuple[int, int]) -> int:
-    if tensor.name == "per_layer_token_embd.weight" or (tensor.name == "token_embd.weight" and not tied):
-        return tensor.type.row_bytes(tensor.shape[0])
+    if tensor.name in _EMBEDDINGS and not (tied and tensor.name == "token_embd.weight"):
+        return tensor.row_bytes
     return _shared(tensor, tensor.n_bytes, share)
 
 

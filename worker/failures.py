@@ -6,6 +6,13 @@ from worker.exit import Exit
 
 MESSAGE_CHARS = 2000
 
+INTERRUPTED_TURNS = Failure(
+    stage="interrupted",
+    message="It took turns with another job, whose failure ended the process; it is still to be done.",
+    kind="interrupted",
+)
+"""Of an attempt that was open beside the one that failed: it is not to blame, and its job gets another."""
+
 
 def of_error(stage: str, error: str) -> Failure:
     """Return the failure of a process that could still say what went wrong."""

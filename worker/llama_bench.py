@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from schema.errors import HostError
-from schema.host import Build
+from schema.host import Build, Device
 from schema.job import Assignment, Job, Test
 from schema.record import Sample
 from schema.settings import PRIORITIES, Settings
@@ -113,8 +113,15 @@ def find_llama_bench(path: str) -> Build:
         backends=tuple(dict.fromkeys([*names, "CPU"])),
         devices=(*(f"{name} ({text})" for name, text in devices), "CPU"),
         gpu_offload=bool(devices),
+        offload_devices=tuple(_device(name, text) for name, text in devices if "(0 MiB" not in text),
         method="llama-bench",
     )
+
+
+def _device(name: str, text: str) -> Device:
+    """Return a device as `--list-devices` prints it, with the memory it says it has in all."""
+    told = re.fullmatch(r"(.+) \((\d{1,9}) MiB, \d+ MiB free\)", text)
+    return Device(name=name, description=told[1] if told else text, memory_bytes=int(told[2]) << 20 if told else None)
 
 
 def _ask(path: str, option: str) -> str:

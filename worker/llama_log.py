@@ -70,6 +70,15 @@ class LogText:
         """Return the names of the devices that layers may lie on, in order."""
         return list(dict.fromkeys(re.findall(r"using device (\S+) \(", "".join(self.lines))))
 
+    def devices_named(self) -> list[str]:
+        """Return them with what tells them apart, such as `CUDA0 (NVIDIA GeForce RTX 5080) (0000:01:00.0)`.
+
+        The number alone names another GPU as soon as one is added, and in each program another.
+        """
+        text = "".join(self.lines)
+        named = re.findall(r"using device (\S+ \(.+\)) - \d+ MiB free", text)
+        return list(dict.fromkeys(name.removesuffix(" (unknown id)") for name in named))
+
     def mlock_refused(self) -> bool:
         """Return whether the system did not let llama.cpp lock all of the weights in memory."""
         return self.search(r"failed to mlock") is not None

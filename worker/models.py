@@ -1,7 +1,7 @@
 """From a model as a sweep names it to a file that can be loaded: its identity, its sizes, the file itself."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -9,7 +9,8 @@ from schema.errors import HostError, ModelError
 from schema.job import ModelRef
 from worker import hub, recipe, synthetic
 from worker.digests import cached_sha256, content_sha256, joined, quick_digest, remember
-from worker.facts import Facts, facts
+from worker.facts import Facts, facts, sizes
+from worker.gguf import read_header
 from worker.home import home as default_home
 from worker.home import make_writable
 from worker.like import PREFIX, read_skeleton, recipe_like
@@ -26,12 +27,16 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """A model's file on this host (of several the first), the SHA-256 of its content and the size of all."""
+    """A model's file on this host (of several the first), the SHA-256 of its content and the size of all.
+
+    `sizes` is what its header tells; None where it could not be read.
+    """
 
     path: Path
     sha256: str
     file_bytes: int
     synthetic: bool
+    sizes: Facts | None = field(default=None, compare=False)
 
 
 def reference(source: Literal["path", "synthetic", "hf"], spec: str, base: Path) -> ModelRef:
@@ -67,13 +72,14 @@ def recipe_of(spec: str, base: Path = Path("/"), seed: int = 0) -> Recipe:
 def describe(ref: ModelRef) -> Facts:
     """Return the sizes that a plan needs, from the file's header or the shape; nothing is built.
 
+    What this tokfleet does not know of a file, and another build of llama.cpp may, stands in `unknown`.
     Raises ModelError where the file is no GGUF of a language model, and says what it is.
     """
     if ref.source == "synthetic" and ref.spec.startswith(PREFIX):
         return facts(read_skeleton(existing_file(Path(ref.spec.removeprefix(PREFIX)))).header, ref.spec)
     if ref.source == "synthetic":
         return facts(synthetic.header(synthetic.parse(ref.spec)), ref.spec)
-    return facts(read_model(_file(ref)).header, ref.spec)
+    return facts(read_model(_file(ref), any_type=True).header, ref.spec)
 
 
 def resolve(ref: ModelRef, home: Path, progress: Progress) -> Resolved:
@@ -83,14 +89,21 @@ def resolve(ref: ModelRef, home: Path, progress: Progress) -> Resolved:
     """
     if ref.source == "synthetic":
         return _resolve_synthetic(_recipe(ref), home, progress)
-    files = read_model(hub.fetch(hub.parse(ref.spec), progress).path if ref.source == "hf" else _file(ref))
+    path = hub.fetch(hub.parse(ref.spec), progress).path if ref.source == "hf" else _file(ref)
+    files = read_model(path, any_type=True)
     kind, _, expected = ref.identity.partition(":")
     if kind == "quick" and joined([quick_digest(part) for part in files.parts]) != expected:
         raise _changed(files.parts[0])
     sha256 = _whole_sha256(files.parts, home, progress)
     if kind == "sha256" and sha256 != expected:
         raise _changed(files.parts[0])
-    return Resolved(path=files.parts[0], sha256=sha256, file_bytes=files.header.file_bytes, synthetic=False)
+    return Resolved(
+        path=files.parts[0],
+        sha256=sha256,
+        file_bytes=files.header.file_bytes,
+        synthetic=False,
+        sizes=sizes(files.header),
+    )
 
 
 def _file(ref: ModelRef) -> Path:
@@ -119,7 +132,8 @@ def _resolve_synthetic(made: Recipe, home: Path, progress: Progress) -> Resolved
     else:
         path, sha256 = recipe.build(made, make_writable(path.parent), progress)
         remember(path, sha256, home)
-    return Resolved(path=path, sha256=sha256, file_bytes=made.file_bytes, synthetic=True)
+    found = sizes(read_header(path))
+    return Resolved(path=path, sha256=sha256, file_bytes=made.file_bytes, synthetic=True, sizes=found)
 
 
 def _recipe(ref: ModelRef) -> Recipe:

@@ -15,11 +15,12 @@ Event = dict[str, Any]
 
 
 def recover(home: Path) -> Iterator[Event]:
-    """Yield the `attempt_end` of every attempt that dead groups left in this host's journals.
+    """Yield each `probe`, with its `run_uid`, and the `attempt_end` of every attempt that dead groups left here.
 
     An attempt without an end is closed as `failed(interrupted)` with the samples it has.
     """
     for path, events in journal.abandoned(home):
+        yield from _probes(events)
         ends = {e["record"]["attempt_uid"]: e for e in events if e["event"] == "attempt_end"}
         for start in (e for e in events if e["event"] == "attempt_start"):
             uid = start["attempt_uid"]
@@ -27,6 +28,13 @@ def recover(home: Path) -> Iterator[Event]:
                 ends[uid] = _interrupted(start, events)
                 journal.append(path, ends[uid])
         yield from ends.values()
+
+
+def _probes(events: list[Event]) -> Iterator[Event]:
+    header = next((event for event in events if event["event"] == "group"), None)
+    if header is not None:
+        run_uid = header["group"]["assignments"][0]["job"]["run_uid"]
+        yield from (event | {"run_uid": run_uid} for event in events if event["event"] == "probe")
 
 
 def trim(home: Path, acknowledged: frozenset[str]) -> None:

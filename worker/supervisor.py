@@ -1,7 +1,8 @@
 """What a host does with a group: hold the host, measure in a child, journal every event, hand it on.
 
 Events that leave here, in this order: `host` once; then per attempt `attempt_start`, any number of
-`stage` and `sample`, and `attempt_end` with the whole record. Everything but `stage` is in the host's
+`stage` and `sample`, and `attempt_end` with the whole record. Before and after the attempts of one measuring
+process there may be a `probe`. Everything but `stage` is in the host's
 journal, fsynced, before it is handed on.
 """
 
@@ -14,36 +15,29 @@ from typing import Any
 from schema.errors import ModelError
 from schema.host import Fingerprint
 from schema.job import Assignment, Group
-from schema.record import Failure, ModelFacts, Placement, Record
-from worker import conditions, doubts, failures
+from schema.record import Failure, ModelFacts, Placement
+from worker import failures
 from worker.attempt import MALFORMED, Attempt
 from worker.child import Child, Deadline
+from worker.conditions.meters import Meters
+from worker.course import Course
 from worker.exit import Exit
 from worker.fingerprint.take import n_threads_all, n_threads_physical
 from worker.journal import Journal
+from worker.judging import judged
 from worker.models import Resolved
 from worker.recovery import utc_now
 from worker.resolving import resolving
+from worker.series import Series
+from worker.traffic import traffic
 
 Event = dict[str, Any]
 KILLED_TOO_SECONDS = 3.0
 
 
-@dataclass(slots=True)
-class Course:
-    """What has become of the assignments that one process was given: `attempt` is the one that runs."""
-
-    waiting: dict[str, Assignment]
-    resolved: Resolved
-    deadline: Deadline
-    child_pid: int | None = None
-    attempt: Attempt | None = None
-    ended: set[str] = field(default_factory=set)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervisor:
-    """One group on this host: what every attempt of it shares."""
+    """One group on this host: what every attempt of it shares. `probes`: measure the memory around each series."""
 
     group: Group
     fingerprint: Fingerprint
@@ -51,6 +45,7 @@ class Supervisor:
     python: str
     llama_bench: str | None = None
     placement: Placement = field(default_factory=Placement)
+    probes: bool = False
 
     def run(self) -> Iterator[Event]:
         """Measure the group; yields events, never raises for what a job does wrong.
@@ -86,7 +81,12 @@ class Supervisor:
     def _one_child(self, remaining: list[Assignment], resolved: Resolved) -> Generator[Event, None, set[str]]:
         """Measure `remaining` in one process until it ends; returns the uids of the attempts that ended."""
         first = remaining[0].job
-        course = Course({a.attempt_uid: a for a in remaining}, resolved, Deadline(first.timeout_seconds))
+        series = Series(self.fingerprint, frozenset(self._n_threads(a) for a in remaining))
+        if self.probes:
+            yield from series.probe("before")
+        waiting = {a.attempt_uid: a for a in remaining}
+        meters = Meters.find()
+        course = Course(waiting, resolved, Deadline(first.timeout_seconds), meters=meters, series_uid=series.uid)
         try:
             child = Child(self.python, self._request(remaining, resolved), first.settings.environment)
         except OSError as error:
@@ -95,7 +95,7 @@ class Supervisor:
             return {remaining[0].attempt_uid}
         course.child_pid = child.process.pid
         with child:
-            for event in child.events(course.deadline):
+            for event in child.events(course.deadline, course.look):
                 try:
                     answer = self._hear(event, course)
                 except MALFORMED as error:
@@ -103,6 +103,7 @@ class Supervisor:
                     continue
                 if answer is not None:
                     yield answer
+                course.go_on()
                 child.go_on()
             end = child.exit()
         if end.signal_name == "SIGKILL" and end.kind == "signal":
@@ -110,58 +111,76 @@ class Supervisor:
             # is still alive after that moment was not cancelled; else the attempt stays open: interrupted.
             time.sleep(KILLED_TOO_SECONDS)
         yield from self._close(course, remaining, end)
+        if self.probes and course.measured:
+            yield from series.probe("after")
         return course.ended
 
     def _close(self, course: Course, remaining: list[Assignment], end: Exit) -> Iterator[Event]:
-        """End the attempt that the process's end cut short, and those that would end the same way."""
+        """End the attempt that the process's end cut short, and those that would end the same way.
+
+        Those that took turns with it are not to blame: they are interrupted, and still to be done.
+        """
+        if not course.ended and not course.open:
+            yield course.begin(remaining[0].attempt_uid).start_event()
+        others = failures.INTERRUPTED_TURNS
+        for_all = False
         attempt = course.attempt
-        if attempt is None and not course.ended:
-            attempt = Attempt(remaining[0], utc_now(), child_pid=course.child_pid)
-            yield attempt.start_event()
-        if attempt is None:
-            return
-        failure = failures.of_exit(attempt.stage, end, attempt.timeout_seconds)
-        yield self._end_event(attempt, {}, failure, course.resolved)
-        course.ended.add(attempt.uid)
-        if end.signal_name == "SIGILL":  # every process of this build would end so
-            rest = [a for a in remaining if a.attempt_uid not in course.ended]
-            yield from self._failed_at_once(rest, failures.not_tried(failure))
-            course.ended |= {a.attempt_uid for a in rest}
+        if attempt is not None:
+            failure = failures.of_exit(attempt.stage, end, attempt.timeout_seconds)
+            yield self._end_event(attempt, {}, failure, course.resolved, course.series_uid)
+            course.end(attempt.uid)
+            for_all = end.signal_name == "SIGILL"  # every process of this build would end so
+            others = failures.not_tried(failure) if for_all else others
+        for other in list(course.open.values()):
+            yield self._end_event(other, {}, others, course.resolved, course.series_uid)
+            course.end(other.uid)
+        if for_all:
+            yield from self._failed_at_once(course.waiting.values(), others)
+            course.ended |= set(course.waiting)
 
     def _hear(self, event: Event, course: Course) -> Event | None:
         """Return what an event of the child means to those who wait; raises one of MALFORMED where it is none."""
-        attempt = course.attempt
         if event["event"] == "attempt_start":
-            if attempt is not None:
-                raise ValueError("the start of an attempt in the middle of another")
-            course.attempt = Attempt(course.waiting.pop(event["attempt_uid"]), utc_now(), child_pid=course.child_pid)
-            course.deadline.restart(course.attempt.timeout_seconds)
-            return course.attempt.start_event()
+            return course.begin(event["attempt_uid"]).start_event()
+        attempt = course.turn_to(event["attempt_uid"]) if "attempt_uid" in event else course.attempt
         if attempt is None:
             return None
         if event["event"] == "attempt_end":
             failure = failures.of_error(attempt.stage, event["error"]) if "error" in event else None
-            answer = self._end_event(attempt, event, failure, course.resolved)
-            course.attempt = None
-            course.ended.add(attempt.uid)
+            answer = self._end_event(attempt, event, failure, course.resolved, course.series_uid)
+            course.measured |= failure is None
+            course.end(attempt.uid)
             return answer
         if "fill" in (attempt.stage, event.get("stage")):  # filling is not measured: it has no limit
             course.deadline.restart(attempt.timeout_seconds)
         return attempt.follow(event)
 
     def _request(self, remaining: list[Assignment], resolved: Resolved) -> dict[str, Any]:
-        symbols = {"physical": n_threads_physical(self.fingerprint), "all": n_threads_all(self.fingerprint)}
-        spec: dict[str, Any] = {"path": str(resolved.path), "n_threads": symbols}
+        spec: dict[str, Any] = {"path": str(resolved.path), "n_threads": self._symbols()}
         if self.llama_bench is not None:
             spec["llama_bench"] = self.llama_bench
         return {"spec": spec, "assignments": [asdict(assignment) for assignment in remaining]}
 
-    def _end_event(self, attempt: Attempt, event: Event, failure: Failure | None, resolved: Resolved | None) -> Event:
-        record = attempt.record(event, failure, self.placement, self._ids())
+    def _symbols(self) -> dict[str, int]:
+        return {"physical": n_threads_physical(self.fingerprint), "all": n_threads_all(self.fingerprint)}
+
+    def _n_threads(self, assignment: Assignment) -> int:
+        asked = assignment.job.settings.n_threads
+        return self._symbols()[asked] if isinstance(asked, str) else asked
+
+    def _end_event(
+        self,
+        attempt: Attempt,
+        event: Event,
+        failure: Failure | None,
+        resolved: Resolved | None,
+        series_uid: str | None = None,
+    ) -> Event:
+        record = attempt.record(event, failure, self.placement, self._ids() | {"series_uid": series_uid})
         if resolved is not None:
             record = replace(record, model=_model_facts(resolved, event.get("model", {})))
         if failure is None:
-            record = self._judge(record, attempt.before)
+            record = judged(record, attempt.watch, self.fingerprint, attempt.assignment.job.test)
         return {"event": "attempt_end", "record": asdict(record)}
 
     def _ids(self) -> dict[str, Any]:
@@ -173,22 +192,6 @@ class Supervisor:
             "build_id": build.build_id if build else None,
         }
 
-    def _judge(self, record: Record, before: conditions.Snapshot | None) -> Record:
-        """Say how quiet the machine was, and what of the figures themselves is doubtful; the notes come last."""
-        hardware, allowed = self.fingerprint.hardware, self.fingerprint.allocation
-        unsteady = doubts.unsteady(record.samples)
-        unheeded = doubts.unheeded(record.resolved, record.in_effect, bool(hardware.gpus))
-        notes = (*unheeded, *record.quality_reasons)
-        if before is None:
-            return replace(record, quality_reasons=(*unsteady, *notes))
-        n_threads = int(record.resolved["n_threads"] or 1)
-        found = before.after(n_threads)
-        quality, reasons = conditions.judge(found, n_threads, allowed.n_cpus, allowed.cpu_quota_cores)
-        doubtful = (*doubts.loaded(found.load1_before, hardware.n_cores_logical), *unsteady)
-        if quality == "clean" and doubtful:
-            quality = "noisy"
-        return replace(record, conditions=found, quality=quality, quality_reasons=(*reasons, *doubtful, *notes))
-
 
 def _model_facts(resolved: Resolved, told: dict[str, Any]) -> ModelFacts:
     return ModelFacts(
@@ -196,5 +199,6 @@ def _model_facts(resolved: Resolved, told: dict[str, Any]) -> ModelFacts:
         filename=resolved.path.name,
         file_bytes=resolved.file_bytes,
         synthetic=resolved.synthetic,
+        **traffic(resolved.sizes),
         **told,
     )

@@ -71,7 +71,7 @@ class Progress:
 
     def step(self, text: str) -> None:
         """Say what part of the current job is being done; only a line that is kept up to date has room for it."""
-        self._show(f"{self._doing} · {text}")
+        self._show(" · ".join(part for part in (self._doing, text) if part))
 
     def job_started(self, index: int, label: str) -> None:
         """Say that job number `index`, counted from 1, is being measured."""

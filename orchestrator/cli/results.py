@@ -1,5 +1,6 @@
 """`tokfleet results` and `tokfleet sql`: what was measured, and questions about it."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.store import Store
 
 MOST_ROWS = 1_000_000_000
+PARAGRAPH_WIDTH = 100
 
 
 @click.command()
@@ -22,16 +24,20 @@ MOST_ROWS = 1_000_000_000
 @click.option(
     "--command", metavar="ID", help="Print the line of llama-bench that repeats this job or attempt (its uid)."
 )
+@click.option("--explain", metavar="ID", help="Say in words what bounded this job or attempt (its uid, or the start).")
 @click.option("--failed", is_flag=True, help="List the failed attempts and why they failed.")
 @click.option(
     "--limit", type=click.IntRange(1, MOST_ROWS), default=1000, show_default=True, help="At most so many rows."
 )
 @format_option
 @db_option
-def results(run: str | None, command: str | None, failed: bool, limit: int, form: str, db: str | None) -> None:
+def results(
+    run: str | None, command: str | None, explain: str | None, failed: bool, limit: int, form: str, db: str | None
+) -> None:
     """List the measured rates, newest first: all, or those of RUN (its uid, the start of it, or `latest`).
 
-    As a table it shows what people ask first; every other format has all columns of the view.
+    As a table it shows what people ask first; every other format has all columns of the view. `of ceiling` is
+    the decode rate as a share of what the memory allows at most; docs/reading-results.md tells how to read it.
     """
     from orchestrator.report import failures_table, results_table
     from orchestrator.store import Store
@@ -39,6 +45,9 @@ def results(run: str | None, command: str | None, failed: bool, limit: int, form
     with Store.open(database_url(db), create=False) as store:
         if command is not None:
             write([_llama_bench_line(store, command)])
+            return
+        if explain is not None:
+            write(_explained(store, explain))
             return
         uid = store.run(run).run_uid if run else None
         rows = store.failures(uid, limit + 1) if failed else store.results(uid, limit + 1)
@@ -52,6 +61,21 @@ def results(run: str | None, command: str | None, failed: bool, limit: int, form
         write(failures_table(rows, width) if failed else results_table(rows, width))
     elif rows or form == "json":
         write_rows(tuple(rows[0]) if rows else (), [tuple(row.values()) for row in rows], form)
+
+
+def _explained(store: "Store", uid: str) -> list[str]:
+    import textwrap
+
+    from orchestrator.explanation import explain
+    from schema.canonical import decode
+    from schema.host import MemoryModules
+
+    row = store.row(uid)
+    modules = next((host["memory_modules"] for host in store.hosts() if host["host_uid"] == row["host_uid"]), None)
+    known = decode(MemoryModules, json.loads(modules)) if modules else None
+    width = min(terminal_width(sys.stdout) or PARAGRAPH_WIDTH, PARAGRAPH_WIDTH)
+    texts = explain(row, store.limits(row["attempt_uid"]), known)
+    return [line for text in texts for line in textwrap.wrap(text, width, subsequent_indent="  ")]
 
 
 def _llama_bench_line(store: "Store", uid: str) -> str:
@@ -75,7 +99,7 @@ def _llama_bench_line(store: "Store", uid: str) -> str:
 def sql(query: str, limit: int, timeout: float, form: str, db: str | None) -> None:
     """Ask the database one question in SQL; it can change nothing.
 
-    The views results, latest, failures, samples and hosts are what to ask: for example
+    The views results, latest, failures, samples, hosts and probes are what to ask: for example
 
     \b
       tokfleet sql "select host, model, test, avg_ts, stddev_ts from latest"

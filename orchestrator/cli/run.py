@@ -167,15 +167,13 @@ def _measure(
     """Measure what the run lacks, print its summary and return the exit status."""
     from orchestrator.cli.progress import Progress
     from orchestrator.driver import Driver, driving
-    from orchestrator.spool import Spool
-    from schema.canonical import digest
+    from orchestrator.spool import Spool, spool_path
     from worker.fingerprint.take import take
     from worker.home import writable_home
 
     home = writable_home()
     interrupted = False
-    own = digest(url)[:12]  # a record must never reach another database than the one its run is in
-    with Spool.open(home / f"spool-{own}.sqlite") as spool, Progress(0) as starting, _signals():
+    with Spool.open(spool_path(home, url)) as spool, Progress(0) as starting, _signals():
         driver = Driver(
             store=store,
             spool=spool,
@@ -195,7 +193,7 @@ def _measure(
 
 def _measure_remaining(driver: "Driver", expected_seconds: Mapping[str, float]) -> None:
     from orchestrator.cli.progress import Progress
-    from orchestrator.plan import groups
+    from orchestrator.order import groups
 
     remaining = driver.store.remaining_jobs(driver.run_uid)
     jobs = [job for job in remaining if job.host_uid == driver.host_uid]

@@ -21,7 +21,8 @@ from orchestrator.interchange.llama_bench_options import (
 )
 from schema.errors import UsageError
 from schema.settings import Settings
-from schema.sweep import MAX_TOKENS, READERS, Sweep, parse_sweep
+from schema.sweep import READERS, Sweep, parse_sweep
+from schema.sweep_tests import MAX_TOKENS
 from schema.sweep_values import BadValueError, whole_number
 from schema.yaml_file import Scalar
 

@@ -34,6 +34,7 @@ def build_facts() -> Build:
         compiler=made.get("compiler"),
         backends=tuple(dict.fromkeys(re.sub(r"\d+(\[.*\])?$", "", text.split(" ")[0]) for text in every)),
         devices=tuple(every),
+        offload_devices=backend.offload_devices(raw),
         gpu_offload=bool(lib.llama_supports_gpu_offload()),
     )
 

@@ -151,7 +151,7 @@ def _set_load_mode(params: Any, mode: str) -> None:
 def _load_in_effect(log: Log, path: Path, settings: Settings) -> dict[str, Effective]:
     layers = log.layers_offloaded()
     nothing_to_offload_to = not backend.devices(lib._lib)[1]
-    used = log.devices_used()
+    used, named = log.devices_used(), log.devices_named()
     repacked = any("REPACK" in name or "AMX" in name for name in log.buffers("model"))
     overridden = sum(log.overridden.values())
     return {
@@ -160,6 +160,7 @@ def _load_in_effect(log: Log, path: Path, settings: Settings) -> dict[str, Effec
         else Effective(value=0 if nothing_to_offload_to else None, source="devices"),
         "load_mode": _read_in_effect(log, path),
         "devices": Effective(value="/".join(used) or "none", source="log"),
+        **({"device_names": Effective(value="; ".join(named), source="log")} if named else {}),
         "repack": Effective(value="on" if repacked else "off", source="buffers"),
         "tensors_overridden": Effective(value=overridden, source="log"),
         "prio": Effective(value=_priority(), source="process"),

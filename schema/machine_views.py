@@ -1,0 +1,77 @@
+"""The views of machines: what each host is and may use, and what probes found. See `schema.views`."""
+
+HOSTS = """SELECT
+    h.host_uid AS host_uid,
+    h.hostname AS host,
+    h.uid_source AS uid_source,
+    h.fingerprint_at AS fingerprint_at,
+    h.hardware_id AS hardware_id,
+    h.allocation_id AS allocation_id,
+    h.environment_id AS environment_id,
+    h.build_id AS build_id,
+    hw.arch AS arch,
+    hw.cpu_name AS cpu_info,
+    hw.n_cores_physical AS n_cores_physical,
+    hw.n_cores_logical AS n_cores_logical,
+    hw.memory_gib AS memory_gib,
+    hw.gpu_names AS gpu_info,
+    hw.gpu_status AS gpu_status,
+    hw.hypervisor AS hypervisor,
+    al.n_cpus AS n_cpus,
+    al.cpu_quota_cores AS cpu_quota_cores,
+    al.memory_limit_bytes AS memory_limit_bytes,
+    al.container AS container,
+    e.os AS os,
+    e.kernel AS kernel,
+    e.python AS python,
+    e.governor AS governor,
+    e.gpu_driver AS gpu_driver,
+    b.llama_cpp_commit AS build_commit,
+    b.backends AS backends,
+    h.errors AS errors,
+    hw.core_types AS core_types,
+    hw.n_numa_nodes AS n_numa_nodes,
+    hw.cache_bytes AS cpu_cache_bytes,
+    hw.gpu_memory_bytes AS gpu_memory_bytes,
+    hw.product_name AS product_name,
+    h.memory_modules AS memory_modules,
+    h.state AS state,
+    h.evidence AS evidence,
+    h.cloned_from AS cloned_from,
+    h.probable_same_as AS probable_same_as,
+    h.sources AS sources,
+    hw.facts AS hardware_facts,
+    al.facts AS allocation_facts,
+    e.facts AS environment_facts
+FROM host AS h
+LEFT JOIN hardware AS hw ON hw.hardware_id = h.hardware_id
+LEFT JOIN allocation AS al ON al.allocation_id = h.allocation_id
+LEFT JOIN environment AS e ON e.environment_id = h.environment_id
+LEFT JOIN build AS b ON b.build_id = h.build_id"""
+
+PROBES = """SELECT
+    p.probe_uid AS probe_uid,
+    h.host_uid AS host_uid,
+    h.hostname AS host,
+    p.hardware_id AS hardware_id,
+    p.allocation_id AS allocation_id,
+    p.environment_id AS environment_id,
+    p.kind AS kind,
+    p.taken_at AS taken_at,
+    p.value AS value,
+    p.n_threads AS n_threads,
+    p.device AS device,
+    p.method AS method,
+    p.version AS version,
+    p.theoretical AS theoretical,
+    p.saturated AS saturated,
+    p.core_limited AS core_limited,
+    p.contended AS contended,
+    p.cache_suspect AS cache_suspect,
+    p.series_uid AS series_uid,
+    p.moment AS moment,
+    p.points AS points,
+    p.details AS details,
+    p.errors AS errors
+FROM probe AS p
+JOIN host AS h ON h.id = p.host_id"""
