@@ -102,9 +102,9 @@ def test_a_question_that_does_more_than_read_is_refused(url: str, sql: str) -> N
     [
         ("SELECT avg_tss FROM results", "There is no column avg_tss. Did you mean avg_ts?"),
         ("SELECT r.HOTS FROM results AS r", "There is no column r.HOTS. Did you mean host?"),
-        ("SELECT wattage FROM hosts", "hosts have: allocation_id"),
+        ("SELECT wattage FROM hosts", "hosts have: allocation_facts, allocation_id"),
         ("SELECT * FROM result", "There is no table or view result. Did you mean results?"),
-        ("SELECT * FROM wine_list", "There are results, latest, failures, samples, hosts."),
+        ("SELECT * FROM wine_list", "There are results, latest, failures, samples, hosts, probes."),
         ("SELEC host FROM results", "Did you mean SELECT?"),
         ("results", "A question starts with SELECT."),
         ("SELECT host FORM results r", "The question is not SQL from 'results' on."),
