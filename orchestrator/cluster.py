@@ -53,7 +53,7 @@ def local_cluster(host_uid: str) -> Iterator[None]:
         )
     except Exception as error:
         shutil.rmtree(directory, ignore_errors=True)
-        advice = "It needs some seconds of CPU within half a minute: if this machine is busy, run it again when it is not."
+        advice = "It needs some seconds of CPU within half a minute: run it again when this machine is less busy."
         raise ClusterError(f"Ray could not be started on this machine: {error} {advice}") from error
     try:
         yield
