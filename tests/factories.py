@@ -203,3 +203,12 @@ def make_fingerprint(**fields: Any) -> Fingerprint:
         "sources": {"cpu_name": "/proc/cpuinfo"},
     }
     return Fingerprint(**(defaults | fields))
+
+
+LLAMA_1B = make_model_facts(
+    weight_bytes_per_token=760_000_000, key_width=8192, value_width=8192, prompt_params=970_000_000
+)
+LINEAR = make_curve({1: 38e9, 2: 76e9}, core_limited=True, saturated=False)
+"""Two threads that read twice what one does: their cores are the limit."""
+
+SATURATED = make_curve({1: 20e9, 4: 45e9, 8: 46e9}, core_limited=False, saturated=True)

@@ -4,6 +4,7 @@ The numbers are those that nvidia-smi's captures and the makers' data sheets giv
 refuses is as NVIDIA's documentation and reports of users have it.
 """
 
+from threading import Event
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,24 @@ class Refused(Exception):  # noqa: N818 - named for what it says
     def __init__(self, value: int) -> None:
         super().__init__({3: "Not Supported", 6: "Not Found", 15: "GPU is lost"}.get(value, f"code {value}"))
         self.value = value
+
+
+class BrokenNvml(ModuleType):
+    """The module without the driver's library behind it."""
+
+    def nvmlInit(self) -> None:  # noqa: N802 - NVML's own name
+        raise Refused(12)
+
+
+class StuckNvml(ModuleType):
+    """The module with a driver that does not answer until `released` is set."""
+
+    def __init__(self) -> None:
+        super().__init__("pynvml")
+        self.released = Event()
+
+    def nvmlInit(self) -> None:  # noqa: N802 - NVML's own name
+        self.released.wait()
 
 
 def memory(mebibytes: int, used: int = 1024) -> SimpleNamespace:

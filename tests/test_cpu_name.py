@@ -1,11 +1,9 @@
 import csv
-from pathlib import Path
 
 import pytest
 
 from schema.cpu_name import cpu_key, is_shared_name, same_cpu
-
-SHARED = Path(__file__).parents[1].parent / "shared/cases"
+from tests.shared import CASES, needs_cases
 
 
 @pytest.mark.parametrize(
@@ -65,10 +63,10 @@ def test_a_models_name_means_that_model(name: str) -> None:
     assert not is_shared_name(name)
 
 
-@pytest.mark.skipif(not (SHARED / "G4/pairs.csv").exists(), reason="the shared cases are not here")
+@needs_cases
 def test_the_collected_pairs_of_names_come_out_as_told() -> None:
     meant = {"yes": True, "no": False, "unsure": None}
-    with (SHARED / "G4/pairs.csv").open(newline="") as file:
+    with (CASES / "G4/pairs.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
 
     assert [(row["a"], row["b"], same_cpu(row["a"], row["b"])) for row in rows] == [
@@ -76,8 +74,8 @@ def test_the_collected_pairs_of_names_come_out_as_told() -> None:
     ]
 
 
-@pytest.mark.skipif(not (SHARED / "G5/names.txt").exists(), reason="the shared cases are not here")
+@needs_cases
 def test_no_collected_name_of_a_virtual_machine_makes_two_hosts_equal() -> None:
-    names = (SHARED / "G5/names.txt").read_text().splitlines()
+    names = (CASES / "G5/names.txt").read_text().splitlines()
 
     assert [name for name in names if same_cpu(name, name) is not None] == []

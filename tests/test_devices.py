@@ -9,12 +9,12 @@ from orchestrator.estimate import capacity_bytes
 from schema.devices import gpu_memory_bytes, one_each
 from schema.host import Build, Device, Fingerprint, Gpu
 from tests.factories import make_build, make_fingerprint
+from tests.shared import CASES, needs_cases
 from worker import backend
 from worker.llama_bench import find_llama_bench
 from worker.llama_log import LogText
 
 GIB = 1 << 30
-SHARED = Path(__file__).parents[1].parent / "shared/cases"
 
 
 def names(devices: list[Device]) -> list[list[str]]:
@@ -76,9 +76,9 @@ def test_a_device_of_another_machine_is_never_one_of_ours() -> None:
     assert names(devices) == [["CUDA0"], ["RPC0"]]
 
 
-@pytest.mark.skipif(not (SHARED / "G9").is_dir(), reason="the shared cases are not here")
+@needs_cases
 def test_the_collected_part_with_three_names_is_one_device() -> None:
-    lines = (SHARED / "G9/one_apu_three_names.txt").read_text().splitlines()
+    lines = (CASES / "G9/one_apu_three_names.txt").read_text().splitlines()
     told = {line.partition(": ")[0].strip(): line.partition(": ")[2].strip() for line in lines}
     rocm = told["ROCm"].partition(": ")[2].partition(", VMM")[0]
     vulkan = [told[f"Vulkan ({driver})"].partition("= ")[2].partition(" | ")[0] for driver in ("radv", "amdvlk")]
@@ -87,9 +87,9 @@ def test_the_collected_part_with_three_names_is_one_device() -> None:
     assert len(one_each(devices)) == 1
 
 
-@pytest.mark.skipif(not (SHARED / "G9").is_dir(), reason="the shared cases are not here")
+@needs_cases
 def test_the_collected_box_of_four_makers_has_four_devices() -> None:
-    gpus = json.loads((SHARED / "G9/mixed_box.json").read_text())["gpus"]
+    gpus = json.loads((CASES / "G9/mixed_box.json").read_text())["gpus"]
     devices = [Device(name=f"Vulkan{one['index']}", description=one["name"]) for one in gpus]
     cuda = [Device(name=f"CUDA{n}", description=gpus[index]["name"]) for n, index in enumerate((0, 2))]
 

@@ -2,7 +2,6 @@
 
 import json
 from array import array
-from pathlib import Path
 
 import pytest
 
@@ -12,13 +11,13 @@ from schema.job import Test
 from schema.record import Conditions, Effective, Latency, Sample
 from tests.factories import make_samples
 from tests.fakes import FakeClock, FakeEngine
+from tests.measuring import measure
+from tests.shared import CASES, needs_cases
 from worker.conditions.verdict import Given, judge, passed
 from worker.doubts import measures, unheeded, unsteady
-from worker.measure import measure
 from worker.run import latency
 from worker.seam import EngineError
 
-CASES = Path(__file__).parents[1].parent / "shared" / "cases"
 HOT_PREFILL = [204.0, 139.1, 152.8, 161.0, 150.2]
 HOT_DECODE = [21.1, 18.9, 18.7, 17.5, 18.0]
 ONE_SLOW = [50.9, 69.6, 70.0]
@@ -171,7 +170,7 @@ def test_rows_of_the_stand_in_say_so_in_every_table() -> None:
     assert not any("method" in line for line in results_table(rows[:1]))
 
 
-@pytest.mark.skipif(not CASES.is_dir(), reason="the shared cases are not here")
+@needs_cases
 def test_the_numbers_of_public_reports_come_out_right() -> None:
     hot = json.loads((CASES / "D2/trials.json").read_text())
     paused = json.loads((CASES / "D2/trials_with_pause.json").read_text())

@@ -9,13 +9,8 @@ from orchestrator.roofline import Limits, Machine, Rates, roof
 from schema.host import MemoryModules
 from schema.job import Test
 from schema.record import ModelFacts
-from tests.factories import make_curve, make_gemm, make_model_facts, make_probe
+from tests.factories import LINEAR, LLAMA_1B, SATURATED, make_curve, make_gemm, make_model_facts, make_probe
 
-MODEL = make_model_facts(
-    weight_bytes_per_token=760_000_000, key_width=8192, value_width=8192, prompt_params=970_000_000
-)
-LINEAR = make_curve({1: 38e9, 2: 76e9}, core_limited=True, saturated=False, taken_at="2026-01-02T03:01:00Z")
-SATURATED = make_curve({1: 20e9, 4: 45e9, 8: 46e9}, core_limited=False, saturated=True)
 ROW = {
     "model": "llama-3.2-1b:Q4_K_M",
     "host": "box-a",
@@ -32,7 +27,7 @@ ROW = {
 def said(
     gen_ts: float | None = 53.0,
     probe: Any = LINEAR,
-    model: ModelFacts | None = MODEL,
+    model: ModelFacts | None = LLAMA_1B,
     modules: MemoryModules | None = None,
     machine: dict[str, Any] | None = None,
     row: dict[str, Any] | None = None,

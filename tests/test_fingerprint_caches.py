@@ -1,19 +1,12 @@
-from collections.abc import Mapping
 from pathlib import Path
 
 from schema.host import Cache
+from tests.trees import write
 from worker.fingerprint import caches, cpuinfo, topology
 from worker.fingerprint.evidence import Notes
 
 CPUS = "sys/devices/system/cpu"
 TREE = "proc/device-tree"
-
-
-def tree(root: Path, files: Mapping[str, str | bytes]) -> Path:
-    for name, content in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    return root
 
 
 def read(root: Path) -> tuple[tuple[Cache, ...], Notes]:
@@ -41,7 +34,7 @@ def test_two_sizes_of_one_level_are_two_entries(tmp_path: Path) -> None:
     files = listed(0, 0, 1, "48K", "0") | listed(1, 0, 1, "32K", "1") | listed(2, 0, 1, "32K", "2")
     for n in range(3):
         files |= listed(n, 3, 3, "24M", "0-2")
-    found, _ = read(tree(tmp_path, files))
+    found, _ = read(write(tmp_path, files))
 
     assert found == (
         Cache(level=1, kind="data", size_bytes=32 << 10, instances=2),
@@ -52,14 +45,14 @@ def test_two_sizes_of_one_level_are_two_entries(tmp_path: Path) -> None:
 
 def test_caches_of_cpus_that_are_off_do_not_count_and_do_not_split_others(tmp_path: Path) -> None:
     files = listed(0, 3, 3, "8M", "0-1") | listed(1, 3, 3, "8M", "0-3") | listed(3, 3, 3, "8M", "3")
-    found, _ = read(tree(tmp_path, {**files, f"{CPUS}/online": "0-1"}))
+    found, _ = read(write(tmp_path, {**files, f"{CPUS}/online": "0-1"}))
 
     assert [one.instances for one in found] == [1]
 
 
 def test_fast_memory_in_front_of_slow_memory_is_a_cache(tmp_path: Path) -> None:
     side = "sys/devices/system/node/node{}/memory_side_cache/index1/size"
-    found, _ = read(tree(tmp_path, {side.format(n): str(96 << 30) for n in (0, 1)}))
+    found, _ = read(write(tmp_path, {side.format(n): str(96 << 30) for n in (0, 1)}))
 
     assert found == (Cache(level=1, kind="memory-side", size_bytes=96 << 30, instances=2),)
 
@@ -91,7 +84,7 @@ def numbered(n_cpus: int) -> dict[str, str | bytes]:
 
 
 def test_the_device_tree_stands_in_where_sys_shows_no_caches(tmp_path: Path) -> None:
-    found, notes = read(tree(tmp_path, device_tree(4) | numbered(4)))
+    found, notes = read(write(tmp_path, device_tree(4) | numbered(4)))
 
     assert found == (
         Cache(level=1, kind="data", size_bytes=32 << 10, instances=4),
@@ -102,7 +95,7 @@ def test_the_device_tree_stands_in_where_sys_shows_no_caches(tmp_path: Path) -> 
 
 
 def test_a_device_tree_with_other_cores_than_those_that_run_tells_nothing(tmp_path: Path) -> None:
-    found, notes = read(tree(tmp_path, device_tree(4) | numbered(3)))
+    found, notes = read(write(tmp_path, device_tree(4) | numbered(3)))
 
     assert found == ()
     assert any(line.startswith("caches:") for line in notes.errors)
@@ -112,7 +105,7 @@ def test_a_device_tree_whose_caches_refer_to_each_other_ends(tmp_path: Path) -> 
     files = device_tree(2) | numbered(2)
     files[f"{TREE}/cpus/l2-cache0/next-level-cache"] = cells(7)
     files[f"{TREE}/cpus/cpu@0/d-cache-size"] = b"\x01\x02"
-    found, _ = read(tree(tmp_path, files))
+    found, _ = read(write(tmp_path, files))
 
     assert [(one.level, one.kind, one.instances) for one in found] == [
         (1, "data", 1),
@@ -129,7 +122,7 @@ def test_a_mainframe_describes_its_caches_once_and_tells_whose_they_are(tmp_path
         "processor 0: version = FF,  identification = 1C8C12,  machine = 2964\n"
         "processor 1: version = FF,  identification = 1C8C12,  machine = 2964\n"
     )
-    found, _ = read(tree(tmp_path, {"proc/cpuinfo": text}))
+    found, _ = read(write(tmp_path, {"proc/cpuinfo": text}))
 
     assert found == (
         Cache(level=1, kind="data", size_bytes=128 << 10, instances=2),
@@ -139,7 +132,7 @@ def test_a_mainframe_describes_its_caches_once_and_tells_whose_they_are(tmp_path
 
 def test_odd_sizes_and_levels_are_left_out(tmp_path: Path) -> None:
     files = listed(0, 0, 1, "huge", "0") | listed(0, 1, 0, "32K", "0") | listed(0, 2, 2, "0K", "0")
-    assert read(tree(tmp_path, files))[0] == ()
+    assert read(write(tmp_path, files))[0] == ()
 
 
 def test_a_mask_counts_and_not_the_list_beside_it_and_an_empty_one_means_the_core(tmp_path: Path) -> None:
@@ -148,7 +141,7 @@ def test_a_mask_counts_and_not_the_list_beside_it_and_an_empty_one_means_the_cor
     for n in (0, 1):
         files |= listed(n, 3, 3, "9216K", "") | {f"{CPUS}/cpu{n}/cache/index3/shared_cpu_map": "00000000"}
         files[f"{CPUS}/cpu{n}/topology/thread_siblings"] = "3"
-    found, _ = read(tree(tmp_path, files))
+    found, _ = read(write(tmp_path, files))
 
     assert [(one.level, one.instances) for one in found] == [(2, 1), (3, 1)]
 
@@ -156,6 +149,6 @@ def test_a_mask_counts_and_not_the_list_beside_it_and_an_empty_one_means_the_cor
 def test_what_a_service_wrote_of_a_xeon_phis_fast_memory_is_each_nodes_with_cpus(tmp_path: Path) -> None:
     nodes = {f"sys/devices/system/node/node{n}/cpulist": cpus for n, cpus in enumerate(("0-7", "8-15", ""))}
     told = {"var/run/hwloc/knl_memoryside_cache": "version: 2\ncache_size: 2147483648\nline_size: 64\n"}
-    found, _ = read(tree(tmp_path, {**nodes, **told}))
+    found, _ = read(write(tmp_path, {**nodes, **told}))
 
     assert found == (Cache(level=1, kind="memory-side", size_bytes=2 << 30, instances=2),)

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from schema.host import CoreType
+from tests.shared import CASES, needs_cases
+from tests.trees import write
 from worker.fingerprint import cpu
 from worker.fingerprint.cpu import Cpu
 from worker.fingerprint.evidence import Notes
 
-CASES = Path(__file__).parents[1].parent / "shared" / "cases"
 KINDS = ("cpu_core", "cpu_atom")
 CPUS = "sys/devices/system/cpu"
 
@@ -34,13 +35,6 @@ stepping\t: 2
 flags\t\t: fpu lm avx avx2
 
 """
-
-
-def tree(root: Path, files: Mapping[str, str]) -> Path:
-    for name, content in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(content)
-    return root
 
 
 def read(root: Path, answers: Mapping[str, object] | None = None) -> Cpu:
@@ -83,7 +77,7 @@ def hybrid_without_lists() -> dict[str, str]:
 
 def test_the_kernels_lists_tell_the_kinds_of_a_hybrid_and_each_has_its_own_name(tmp_path: Path) -> None:
     lists = {"sys/devices/cpu_core/cpus": "0-3", "sys/devices/cpu_atom/cpus": "4-5", f"{CPUS}/online": "0-5"}
-    found = read(tree(tmp_path, threads([[0, 1], [2, 3], [4], [5]]) | x86_cpuinfo(6) | lists))
+    found = read(write(tmp_path, threads([[0, 1], [2, 3], [4], [5]]) | x86_cpuinfo(6) | lists))
 
     assert found.core_types == (
         CoreType(
@@ -99,7 +93,7 @@ def test_the_kernels_lists_tell_the_kinds_of_a_hybrid_and_each_has_its_own_name(
 
 def test_a_hybrid_that_no_table_knows_is_named_by_its_brand_and_kind(tmp_path: Path) -> None:
     lists = {"sys/devices/cpu_core/cpus": "0", "sys/devices/cpu_atom/cpus": "1", f"{CPUS}/online": "0-1"}
-    found = read(tree(tmp_path, threads([[0], [1]]) | x86_cpuinfo(2, model=250, name="Intel(R) Next 9000") | lists))
+    found = read(write(tmp_path, threads([[0], [1]]) | x86_cpuinfo(2, model=250, name="Intel(R) Next 9000") | lists))
 
     assert [one.name for one in found.core_types] == [
         "Intel(R) Next 9000 performance core",
@@ -108,16 +102,16 @@ def test_a_hybrid_that_no_table_knows_is_named_by_its_brand_and_kind(tmp_path: P
 
 
 def test_without_the_lists_cache_and_clock_together_tell_the_kinds(tmp_path: Path) -> None:
-    found = read(tree(tmp_path, hybrid_without_lists()))
+    found = read(write(tmp_path, hybrid_without_lists()))
 
     assert counts(found) == [("performance", 2, 2), ("efficiency", 4, 1)]
 
 
 def test_old_and_new_kernels_find_the_same_types(tmp_path: Path) -> None:
-    old = tree(tmp_path / "old", hybrid_without_lists())
-    new = tree(tmp_path / "new", hybrid_without_lists())
-    tree(new, {"sys/devices/cpu_core/cpus": "0-3", "sys/devices/cpu_atom/cpus": "4-5"})
-    tree(new, {"sys/devices/cpu_lowpower/cpus": "6-7"})
+    old = write(tmp_path / "old", hybrid_without_lists())
+    new = write(tmp_path / "new", hybrid_without_lists())
+    write(new, {"sys/devices/cpu_core/cpus": "0-3", "sys/devices/cpu_atom/cpus": "4-5"})
+    write(new, {"sys/devices/cpu_lowpower/cpus": "6-7"})
 
     assert read(old).core_types == read(new).core_types
 
@@ -126,7 +120,7 @@ def test_equal_cores_that_boost_unequally_are_one_type(tmp_path: Path) -> None:
     files = threads([[0, 1], [2, 3]]) | x86_cpuinfo(4, model=158)
     for n in range(4):
         files |= second_level(n, "256K", "0-1" if n < 2 else "2-3", 5000000 if n < 2 else 4800000)
-    found = read(tree(tmp_path, files))
+    found = read(write(tmp_path, files))
 
     assert counts(found) == [(None, 2, 2)]
 
@@ -135,7 +129,7 @@ def test_unequal_caches_alone_make_no_second_type(tmp_path: Path) -> None:
     files = threads([[0], [1], [2]]) | x86_cpuinfo(3, model=23)
     for n, shared in ((0, "0-1"), (1, "0-1"), (2, "2")):
         files |= second_level(n, "6144K", shared, 3000000)
-    found = read(tree(tmp_path, files))
+    found = read(write(tmp_path, files))
 
     assert counts(found) == [(None, 3, 1)]
 
@@ -147,7 +141,7 @@ def arm_cpuinfo(*cores: tuple[str, str, str]) -> dict[str, str]:
 
 def test_arm_types_are_told_by_every_block_and_ranked_by_what_they_are_made_for(tmp_path: Path) -> None:
     little, middle, big = ("0x41", "0xd46", "0x1"), ("0x41", "0xd4d", "0x1"), ("0x41", "0xd4e", "0x1")
-    found = read(tree(tmp_path, arm_cpuinfo(*[little] * 3, *[middle] * 4, big)))
+    found = read(write(tmp_path, arm_cpuinfo(*[little] * 3, *[middle] * 4, big)))
 
     assert [(one.key, one.name, one.kind, one.n_cores) for one in found.core_types] == [
         ("0x41-0xd4d-0x1", "Cortex-A715", "performance", 4),
@@ -160,7 +154,7 @@ def test_arm_types_are_told_by_every_block_and_ranked_by_what_they_are_made_for(
 def test_the_capacity_of_a_core_makes_no_type(tmp_path: Path) -> None:
     files = arm_cpuinfo(*[("0x41", "0xd87", "0x0")] * 2, *[("0x41", "0xd85", "0x0")] * 2)
     files |= {f"{CPUS}/cpu{n}/cpu_capacity": str(c) for n, c in enumerate((718, 731, 997, 1024))}
-    found = read(tree(tmp_path, files))
+    found = read(write(tmp_path, files))
 
     assert [(one.name, one.kind, one.n_cores) for one in found.core_types] == [
         ("Cortex-X925", "performance", 2),
@@ -171,7 +165,7 @@ def test_the_capacity_of_a_core_makes_no_type(tmp_path: Path) -> None:
 def test_the_register_in_sys_stands_in_for_blocks_that_are_missing(tmp_path: Path) -> None:
     register = "regs/identification/midr_el1"
     files = {f"{CPUS}/cpu{n}/{register}": "0x00000000414fd0b1\n" for n in range(4)} | threads([[n] for n in range(4)])
-    found = read(tree(tmp_path, files))
+    found = read(write(tmp_path, files))
 
     assert [(one.key, one.name, one.n_cores) for one in found.core_types] == [("0x41-0xd0b-0x4", "Cortex-A76", 4)]
     assert (found.name, found.vendor) == ("Cortex-A76", "ARM")
@@ -180,7 +174,7 @@ def test_the_register_in_sys_stands_in_for_blocks_that_are_missing(tmp_path: Pat
 def test_unknown_designs_are_ranked_by_their_highest_clock(tmp_path: Path) -> None:
     files = arm_cpuinfo(*[("0x51", "0x001", "0x4")] * 2, *[("0x51", "0x001", "0x3")] * 2)
     files |= {f"{CPUS}/cpu{n}/cpufreq/cpuinfo_max_freq": "3532800" if n < 2 else "4320000" for n in range(4)}
-    found = read(tree(tmp_path, files))
+    found = read(write(tmp_path, files))
 
     assert [(one.key, one.kind) for one in found.core_types] == [
         ("0x51-0x001-0x3", "performance"),
@@ -191,15 +185,15 @@ def test_unknown_designs_are_ranked_by_their_highest_clock(tmp_path: Path) -> No
 def test_a_text_that_describes_one_core_for_all_is_noted(tmp_path: Path) -> None:
     notes = Notes()
     old = "processor : 0\n\nprocessor : 1\n\nFeatures : neon\nCPU implementer : 0x41\nCPU part : 0xc07\n"
-    found = cpu.read(tree(tmp_path, {"proc/cpuinfo": old}), notes, {})
+    found = cpu.read(write(tmp_path, {"proc/cpuinfo": old}), notes, {})
 
     assert [(one.name, one.n_cores) for one in found.core_types] == [("Cortex-A7", 2)]
     assert any(line.startswith("core_types:") for line in notes.errors)
 
 
 def test_cores_without_topology_are_cpus_unless_their_design_runs_threads(tmp_path: Path) -> None:
-    single = read(tree(tmp_path / "a", arm_cpuinfo(*[("0x41", "0xd0c", "0x3")] * 4)))
-    threaded = read(tree(tmp_path / "b", arm_cpuinfo(*[("0x43", "0x0af", "0x1")] * 4)))
+    single = read(write(tmp_path / "a", arm_cpuinfo(*[("0x41", "0xd0c", "0x3")] * 4)))
+    threaded = read(write(tmp_path / "b", arm_cpuinfo(*[("0x43", "0x0af", "0x1")] * 4)))
 
     assert (single.n_cores_physical, threaded.n_cores_physical) == (4, None)
 
@@ -208,7 +202,7 @@ ANSWERS = {"vendor_id_raw": "GenuineIntel", "brand_raw": "13th Gen Intel(R) Core
 
 
 def test_py_cpuinfo_is_the_source_where_it_answers_and_the_values_are_the_same(tmp_path: Path) -> None:
-    root = tree(tmp_path, threads([[0, 1]]) | x86_cpuinfo(2))
+    root = write(tmp_path, threads([[0, 1]]) | x86_cpuinfo(2))
     answers = {**ANSWERS, "model": 186, "stepping": 2, "flags": ["amx_tile", "avx", "avx2"]}
     asked, not_asked = Notes(), Notes()
 
@@ -226,14 +220,14 @@ def test_py_cpuinfo_is_the_source_where_it_answers_and_the_values_are_the_same(t
 
 def test_py_cpuinfo_never_says_a_number_that_is_zero_so_it_is_taken_from_the_text(tmp_path: Path) -> None:
     zero = {"proc/cpuinfo": X86.format(n=0, model=1, name="AMD EPYC 7451").replace("stepping\t: 2", "stepping\t: 0")}
-    found = read(tree(tmp_path, zero), {**ANSWERS, "brand_raw": "AMD EPYC 7451", "model": 1})
+    found = read(write(tmp_path, zero), {**ANSWERS, "brand_raw": "AMD EPYC 7451", "model": 1})
 
     assert found.core_types[0].key == "6-1-0"
 
 
 def test_where_cpus_differ_the_first_ones_answer_is_not_everyones(tmp_path: Path) -> None:
     mixed = X86.format(n=0, model=85, name="Xeon 5") + X86.format(n=1, model=106, name="Xeon 6")
-    root = tree(tmp_path, {"proc/cpuinfo": mixed})
+    root = write(tmp_path, {"proc/cpuinfo": mixed})
 
     assert read(root, {**ANSWERS, "brand_raw": "Xeon 5", "model": 85}) == read(root)
     assert read(root).name == "Xeon 5 + Xeon 6"
@@ -261,13 +255,13 @@ def test_two_lists_and_the_sum_of_cores_are_enough_for_the_counts(
         "flags", f"cpu cores : {cores}\nflags"
     )
     text = "".join(block.replace("processor\t: 0", f"processor\t: {n}") for n in range(last + 1))
-    found = read(tree(tmp_path, {"proc/cpuinfo": text, **lists}))
+    found = read(write(tmp_path, {"proc/cpuinfo": text, **lists}))
 
     assert counts(found) == expected
     assert (found.n_cores_physical, found.n_cores_logical) == (int(cores), last + 1)
 
 
-@pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not beside this checkout")
+@needs_cases
 def test_hybrids_that_people_reported_with_wrong_thread_counts(tmp_path: Path) -> None:
     expected = json.loads((CASES / "D3/expected.json").read_text())
     for name in ("arrowlake", "i9_smt"):
@@ -277,7 +271,7 @@ def test_hybrids_that_people_reported_with_wrong_thread_counts(tmp_path: Path) -
         lists = {
             f"sys/devices/{kind}/cpus": (CASES / f"D3/{name}/sys/devices/{kind}/cpus").read_text() for kind in KINDS
         }
-        found = read(tree(tmp_path / name, {"proc/cpuinfo": text, **lists}))
+        found = read(write(tmp_path / name, {"proc/cpuinfo": text, **lists}))
         known = expected[name]
 
         assert found.n_cores_logical == known["logical"]
@@ -285,7 +279,7 @@ def test_hybrids_that_people_reported_with_wrong_thread_counts(tmp_path: Path) -
         assert known.get("physical", found.n_cores_physical) == found.n_cores_physical
 
 
-@pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not beside this checkout")
+@needs_cases
 def test_lists_alone_leave_open_how_many_threads_a_fast_core_runs() -> None:
     found = read(CASES / "D3/i9_smt")
 
@@ -293,7 +287,7 @@ def test_lists_alone_leave_open_how_many_threads_a_fast_core_runs() -> None:
     assert found.cpus_by_type == {"efficiency core": tuple(range(16, 32)), "performance core": tuple(range(16))}
 
 
-@pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not beside this checkout")
+@needs_cases
 def test_a_board_with_big_and_little_cores_has_both(tmp_path: Path) -> None:
     text = (CASES / "D3/rk3588/cpuinfo.txt").read_text()
     clocks = {
@@ -302,7 +296,7 @@ def test_a_board_with_big_and_little_cores_has_both(tmp_path: Path) -> None:
         ).read_text()
         for n in range(8)
     }
-    found = read(tree(tmp_path, {"proc/cpuinfo": text, **clocks}))
+    found = read(write(tmp_path, {"proc/cpuinfo": text, **clocks}))
 
     assert [(one.name, one.kind, one.n_cores) for one in found.core_types] == [
         ("Cortex-A76", "performance", 4),

@@ -2,19 +2,18 @@ import json
 import os
 import re
 import select
-import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from schema.host import Cache, Hardware
+from tests.shared import unpacked
+from tests.trees import write
 from worker.fingerprint import board, cpu, pycpuinfo
 from worker.fingerprint.cpu import Cpu
 from worker.fingerprint.evidence import Notes, cpu_list, cpu_mask, number, text
 
-DUMPS = Path(__file__).parents[1].parent / "shared" / "hardware-dumps" / "dumps.tar.xz"
 WANTED = (
     *("*/proc/cpuinfo", "*/EXPECTED.lscpu", "*/cpu/online"),
     *("*/topology/physical_package_id", "*/topology/core_siblings*", "*/topology/thread_siblings*"),
@@ -42,13 +41,6 @@ CPU part\t: {part}
 CPU revision\t: 0
 
 """
-
-
-def tree(root: Path, files: Mapping[str, str]) -> Path:
-    for name, content in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(content)
-    return root
 
 
 def read(root: Path, answers: dict[str, object] | None = None) -> tuple[Cpu, Notes]:
@@ -81,7 +73,7 @@ def smt_machine(numbering: list[int]) -> dict[str, str]:
 
 
 def test_packages_cores_threads_and_cache_instances_are_counted_from_sys(tmp_path: Path) -> None:
-    found, notes = read(tree(tmp_path, smt_machine([0, 1, 2, 3])))
+    found, notes = read(write(tmp_path, smt_machine([0, 1, 2, 3])))
 
     assert (found.n_packages, found.n_cores_physical, found.n_cores_logical) == (2, 2, 4)
     assert found.caches == (
@@ -92,8 +84,8 @@ def test_packages_cores_threads_and_cache_instances_are_counted_from_sys(tmp_pat
 
 
 def test_the_numbering_of_cpus_does_not_change_what_is_found(tmp_path: Path) -> None:
-    one, _ = read(tree(tmp_path / "a", smt_machine([0, 1, 2, 3])))
-    other, _ = read(tree(tmp_path / "b", smt_machine([0, 2, 1, 3])))
+    one, _ = read(write(tmp_path / "a", smt_machine([0, 1, 2, 3])))
+    other, _ = read(write(tmp_path / "b", smt_machine([0, 2, 1, 3])))
 
     assert one == other
 
@@ -102,14 +94,14 @@ def test_a_cpu_that_is_offline_has_no_topology_and_is_not_counted(tmp_path: Path
     files = smt_machine([0, 1, 2, 3])
     del files["sys/devices/system/cpu/online"]
     gone = [name for name in files if "cpu3/topology" in name or "cpu3/cache" in name]
-    found, _ = read(tree(tmp_path, {name: content for name, content in files.items() if name not in gone}))
+    found, _ = read(write(tmp_path, {name: content for name, content in files.items() if name not in gone}))
 
     assert found.n_cores_logical == 3
 
 
 def test_without_sys_the_counts_come_from_cpuinfo(tmp_path: Path) -> None:
     found, notes = read(
-        tree(tmp_path, {"proc/cpuinfo": "".join(X86.format(blanks="   ", n=n, core=n // 2) for n in range(4))})
+        write(tmp_path, {"proc/cpuinfo": "".join(X86.format(blanks="   ", n=n, core=n // 2) for n in range(4))})
     )
 
     assert (found.n_packages, found.n_cores_physical, found.n_cores_logical) == (1, 2, 4)
@@ -118,7 +110,7 @@ def test_without_sys_the_counts_come_from_cpuinfo(tmp_path: Path) -> None:
 
 
 def test_names_lose_blanks_and_the_clock_of_py_cpuinfo_is_no_part_of_them(tmp_path: Path) -> None:
-    root = tree(tmp_path, {"proc/cpuinfo": X86.format(blanks="   ", n=0, core=0)})
+    root = write(tmp_path, {"proc/cpuinfo": X86.format(blanks="   ", n=0, core=0)})
     raw = {"brand_raw": "AMD Ryzen 9 3950X 16-Core Processor           ", "hz_advertised": [3500000000, 0], "count": 32}
     with_it, _ = read(root, pycpuinfo.used_fields(json.dumps(raw), Notes()))
     without, _ = read(root)
@@ -129,7 +121,7 @@ def test_names_lose_blanks_and_the_clock_of_py_cpuinfo_is_no_part_of_them(tmp_pa
 
 def test_only_listed_instruction_sets_are_kept_and_only_those_of_every_core(tmp_path: Path) -> None:
     lesser = X86.format(blanks="   ", n=1, core=1).replace("avx2 ", "")
-    found, _ = read(tree(tmp_path, {"proc/cpuinfo": X86.format(blanks="   ", n=0, core=0) + lesser}))
+    found, _ = read(write(tmp_path, {"proc/cpuinfo": X86.format(blanks="   ", n=0, core=0) + lesser}))
 
     assert found.isa == ("avx", "fma", "f16c")
 
@@ -148,7 +140,7 @@ def test_arm_cores_are_named_by_implementer_and_part(
     tmp_path: Path, implementer: str, part: str, name: str, vendor: str
 ) -> None:
     content = "".join(ARM_SERVER.format(n=n, implementer=implementer, part=part) for n in range(4))
-    found, _ = read(tree(tmp_path, {"proc/cpuinfo": content}), {"brand_raw": "AArch64 Processor rev 0 (aarch64)"})
+    found, _ = read(write(tmp_path, {"proc/cpuinfo": content}), {"brand_raw": "AArch64 Processor rev 0 (aarch64)"})
 
     assert (found.arch, found.name, found.vendor) == ("aarch64", name, vendor)
     assert found.isa == ("asimd", "asimddp", "i8mm", "bf16", "sve")
@@ -162,7 +154,7 @@ def test_every_core_type_of_a_mixed_chip_is_named_and_it_is_one_package(tmp_path
         for n in range(8)
         for name in ("core_siblings_list", "physical_package_id")
     }
-    found, _ = read(tree(tmp_path, {"proc/cpuinfo": content, **clusters}))
+    found, _ = read(write(tmp_path, {"proc/cpuinfo": content, **clusters}))
 
     assert found.name == "4× Cortex-A55 + 4× Cortex-A76"
     assert (found.n_packages, found.n_cores_physical, found.n_cores_logical) == (1, 8, 8)
@@ -170,7 +162,7 @@ def test_every_core_type_of_a_mixed_chip_is_named_and_it_is_one_package(tmp_path
 
 @pytest.mark.parametrize("name", ["", "-", "0000", "CPU", "Intel(R)", "ARMv7 Processor rev 4 (v7l)", "Unknown"])
 def test_a_name_that_any_machine_could_have_is_no_name(tmp_path: Path, name: str) -> None:
-    found, notes = read(tree(tmp_path, {"proc/cpuinfo": f"processor : 0\nmodel name : {name}\n"}), {"brand_raw": name})
+    found, notes = read(write(tmp_path, {"proc/cpuinfo": f"processor : 0\nmodel name : {name}\n"}), {"brand_raw": name})
 
     assert found.name is None
     assert any(line.startswith("cpu_name:") for line in notes.errors)
@@ -183,7 +175,7 @@ def test_other_architectures_are_told_by_their_own_words(tmp_path: Path) -> None
         "ppc64": "processor : 0\ncpu : POWER9, altivec supported\nrevision : 2.2 (pvr 004e 1202)\n",
         "loongarch64": "processor : 0\nModel Name : Loongson-3A5000\nISA : loongarch64\nFeatures : lsx lasx\n",
     }
-    found = {arch: read(tree(tmp_path / arch, {"proc/cpuinfo": content}))[0] for arch, content in texts.items()}
+    found = {arch: read(write(tmp_path / arch, {"proc/cpuinfo": content}))[0] for arch, content in texts.items()}
 
     assert {arch: one.arch for arch, one in found.items()} == {arch: arch for arch in texts}
     assert found["riscv64"].isa == ("rvv",)
@@ -203,7 +195,7 @@ def test_a_machine_that_shows_nothing_gives_nothing_and_says_so(tmp_path: Path) 
     "content", ["\0\0\0", ":::\n:\n", "processor\n\n\n", "CPU part : 0x & 0xzz\nCPU implementer : x\n"]
 )
 def test_garbage_in_cpuinfo_is_survived(tmp_path: Path, content: str) -> None:
-    assert read(tree(tmp_path, {"proc/cpuinfo": content}))[0].name is None
+    assert read(write(tmp_path, {"proc/cpuinfo": content}))[0].name is None
 
 
 @pytest.mark.parametrize("output", ["", "{}", "null", "[1]", "Traceback (most recent call last):", '{"flags": 3}'])
@@ -269,11 +261,7 @@ def test_files_of_proc_sys_are_read_which_refuse_one_large_read() -> None:
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Return the roots of recorded machines, with just the files that the readers of this test open."""
-    if not DUMPS.exists():
-        pytest.skip("the recorded machines are not beside this checkout")
-    target = tmp_path_factory.mktemp("machines")
-    # GNU tar does in seconds what tarfile does in a minute: there are 143 000 members.
-    subprocess.run(["tar", "-xJf", DUMPS, "-C", target, "--wildcards", *WANTED], check=True)
+    target = unpacked(tmp_path_factory.mktemp("machines"), *WANTED)
     return sorted(root for root in target.iterdir() if (root / "proc/cpuinfo").exists())
 
 

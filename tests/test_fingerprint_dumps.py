@@ -1,14 +1,11 @@
 """Recorded machines that lscpu and lstopo described too; the whole of them is `benchmarks/fingerprint_dumps.py`'s."""
 
-import subprocess
-from pathlib import Path
-
 import pytest
 
 from benchmarks.recorded_machine import Machine, read
 from benchmarks.topology_columns import ours, wrong
+from tests.shared import unpacked
 
-DUMPS = Path(__file__).parents[1].parent / "shared" / "hardware-dumps" / "dumps.tar.xz"
 MACHINES = (
     *("ul-arm-A510-A710-A715-X3", "ul-ppc64-POWER7", "ul-rv64-visionfive2", "ul-s390-lpar-drawer", "ul-vbox-win"),
     *("ul-x86_64-64cpu-linux6.2", "ul-loongarch-loongson_3a5000_hv", "hl-2arm-2c", "hl-8ia64-2s2c2t"),
@@ -20,13 +17,10 @@ MACHINES = (
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> list[Machine]:
-    if not DUMPS.exists():
-        pytest.skip("the recorded machines are not beside this checkout")
-    target = tmp_path_factory.mktemp("machines")
     wanted = [f"*{name}/{part}/*" for name in MACHINES for part in ("proc", "sys", "cmd", "run")]
     wanted += [f"*{name}/EXPECTED*" for name in MACHINES]
-    # Not every machine has every part, which tar calls an error.
-    subprocess.run(["tar", "-xJf", DUMPS, "-C", target, "--wildcards", *wanted], check=False, capture_output=True)
+    # Not every machine has every part.
+    target = unpacked(tmp_path_factory.mktemp("machines"), *wanted, check=False)
     found = [read(place, tmp_path_factory.mktemp("home")) for place in sorted(target.iterdir())]
     assert {machine.name for machine in found} == set(MACHINES)
     return found

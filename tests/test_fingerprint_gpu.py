@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 
 from schema.host import Gpu
-from tests.recorded_nvml import A100, GB10, LOST_GPU, T4, RecordedNvml, Refused
+from tests.recorded_nvml import A100, GB10, LOST_GPU, T4, BrokenNvml, RecordedNvml, StuckNvml
 from tests.trees import write
 from worker.fingerprint import gpu, nvml
 from worker.fingerprint.evidence import Notes
@@ -26,11 +26,6 @@ DRIVER = {
 
 def answer(root: Path, environ: Mapping[str, str] | None = None, nvml: ModuleType | None = None) -> gpu.Gpus:
     return gpu.read(root, Notes(), environ or {}, nvml)
-
-
-class BrokenNvml(ModuleType):
-    def nvmlInit(self) -> None:  # noqa: N802 - NVML's own name
-        raise Refused(12)
 
 
 def test_nvml_is_asked_first_and_let_go(tmp_path: Path) -> None:
@@ -140,18 +135,11 @@ def test_a_driver_that_fails_is_noted_and_not_raised(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_never_answers_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from threading import Event
-
-    never = Event()
-
-    class Stuck(ModuleType):
-        def nvmlInit(self) -> None:  # noqa: N802
-            never.wait()
-
+    stuck = StuckNvml()
     monkeypatch.setattr(nvml, "SECONDS", 0.05)
     notes = Notes()
-    found = gpu.read(write(tmp_path, DRIVER), notes, {}, Stuck("pynvml"))
-    never.set()
+    found = gpu.read(write(tmp_path, DRIVER), notes, {}, stuck)
+    stuck.released.set()
 
     assert found.status == "not visible"
     assert "nvml: the driver did not answer within 0.05 s" in notes.errors

@@ -78,7 +78,7 @@ def test_memory_that_nothing_tells_is_none_with_a_reason(tmp_path: Path) -> None
 
 def test_gibibytes_are_rounded_up() -> None:
     assert [memory.in_gib(size) for size in (None, 512 * MIB, 24 * GIB)] == [None, 1, 24]
-    assert memory.rounded_gib(15_500 * MIB) == 16
+    assert memory.in_gib(memory.rounded_up(15_500 * MIB)) == 16
 
 
 def test_this_machine_has_memory() -> None:

@@ -230,6 +230,9 @@ def test_the_whole_table_is_read_where_there_are_no_entries(tmp_path: Path) -> N
 @pytest.mark.parametrize("cut", range(0, 120, 7))
 def test_a_table_that_is_cut_short_ends_the_reading(cut: int) -> None:
     assert len(list(smbios.memory_devices(smbios_device()[:cut]))) <= 1
+
+
+def test_a_structure_shorter_than_its_own_head_ends_the_reading() -> None:
     assert list(smbios.memory_devices(b"\x11\x02\0\0\0\0")) == []
 
 

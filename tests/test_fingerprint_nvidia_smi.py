@@ -1,13 +1,11 @@
 """Replays texts in the forms of nvidia-smi; the collected captures are read too where they are at hand."""
 
-from pathlib import Path
-
 import pytest
 
+from tests.shared import CASES, needs_cases
 from worker.fingerprint.gpu import Gpus, read_capture
 
 GIB = 1 << 30
-SHARED = Path(__file__).parents[1].parent / "shared/cases"
 
 XML = """<?xml version="1.0" ?>
 <!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
@@ -229,9 +227,9 @@ def test_a_gpu_whose_every_fact_is_refused_still_counts() -> None:
     assert (gpu.vram_bytes, gpu.max_memory_clock_hz, gpu.pci_id, gpu.pcie_max) == (None, None, None, None)
 
 
-@pytest.mark.skipif(not (SHARED / "G8").is_dir(), reason="the shared cases are not here")
+@needs_cases
 def test_both_collected_headers_tell_the_runtime() -> None:
-    headers = [read_capture((SHARED / "G8" / f"smi_header_{age}.txt").read_text()) for age in ("old", "new")]
+    headers = [read_capture((CASES / "G8" / f"smi_header_{age}.txt").read_text()) for age in ("old", "new")]
 
     assert [told.runtime for told in headers] == ["CUDA 12.2", "CUDA 13.3"]
     assert Gpus() not in headers

@@ -1,13 +1,11 @@
 """Replays what NVML answers: there was no GPU here. See recorded_nvml."""
 
-from threading import Event
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from schema.host import Gpu
-from tests.recorded_nvml import A100, A100_IN_SLICES, GB10, LOST_GPU, T4, VIRTUAL, RecordedNvml, Refused
+from tests.recorded_nvml import A100, A100_IN_SLICES, GB10, LOST_GPU, T4, VIRTUAL, BrokenNvml, RecordedNvml, StuckNvml
 from worker.fingerprint import nvml
 from worker.fingerprint.evidence import Notes
 from worker.fingerprint.gpu_found import Told
@@ -139,26 +137,16 @@ def test_an_old_binding_that_lacks_a_function_leaves_one_fact_empty() -> None:
 
 
 def test_a_library_that_is_not_there_is_a_note() -> None:
-    class Missing(ModuleType):
-        def nvmlInit(self) -> None:  # noqa: N802 - NVML's own name
-            raise Refused(12)
-
     notes = Notes()
 
-    assert nvml.read(Missing("pynvml"), notes, None) is None
+    assert nvml.read(BrokenNvml("pynvml"), notes, None) is None
     assert notes.errors == ["nvml: nvmlInit: code 12"]
 
 
 def test_a_driver_that_never_answers_is_left_behind() -> None:
-    never = Event()
-
-    class Stuck(ModuleType):
-        def nvmlInit(self) -> None:  # noqa: N802
-            never.wait()
-
-    notes = Notes()
-    answer = nvml.read(Stuck("pynvml"), notes, None, seconds=0.05)
-    never.set()
+    stuck, notes = StuckNvml(), Notes()
+    answer = nvml.read(stuck, notes, None, seconds=0.05)
+    stuck.released.set()
 
     assert answer == Told(unusable=("NVIDIA's driver does not answer",))
     assert notes.errors == ["nvml: the driver did not answer within 0.05 s"]

@@ -1,11 +1,9 @@
 import csv
-from pathlib import Path
 
 import pytest
 
 from schema.gpu_name import amd_target, gpu_key, same_gpu
-
-SHARED = Path(__file__).parents[1].parent / "shared/cases"
+from tests.shared import CASES, needs_cases
 
 
 @pytest.mark.parametrize(
@@ -94,10 +92,10 @@ def test_amds_target_is_found_in_descriptions() -> None:
     assert amd_target("Tesla T4") is None
 
 
-@pytest.mark.skipif(not (SHARED / "G8/pairs.csv").exists(), reason="the shared cases are not here")
+@needs_cases
 def test_the_collected_pairs_of_names_come_out_as_told() -> None:
     meant = {"yes": True, "no": False, "unsure": None}
-    with (SHARED / "G8/pairs.csv").open(newline="") as file:
+    with (CASES / "G8/pairs.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
 
     assert len(rows) == 11

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from schema.host import Cache, CoreType, Hardware, Numa
+from tests.trees import write
 from worker.fingerprint.take import take
 
 CPUS = "sys/devices/system/cpu"
@@ -23,13 +24,6 @@ stepping\t: 2
 flags\t\t: fpu lm avx avx2 fma hypervisor
 
 """
-
-
-def tree(root: Path, files: Mapping[str, str]) -> Path:
-    for name, content in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(content)
-    return root
 
 
 def listed(cpus: list[int]) -> str:
@@ -70,7 +64,7 @@ def machine(order: list[int], total_kib: int = INSTALLED_KIB) -> dict[str, str]:
 
 
 def id_of(root: Path, files: Mapping[str, str]) -> str:
-    return take(root / "home", None, root=tree(root, files)).hardware.hardware_id
+    return take(root / "home", None, root=write(root, files)).hardware.hardware_id
 
 
 @pytest.fixture

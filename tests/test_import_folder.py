@@ -13,10 +13,9 @@ from benchmarks.import_inputs import FORMS, good_file
 from orchestrator.interchange.bench_file import read_text
 from orchestrator.interchange.bench_folder import MOST_BYTES, scan, tags_from_name
 from orchestrator.interchange.found import likely_same
+from tests.shared import CASES, needs_cases
 
-CASES = Path(__file__).parents[1].parent / "shared" / "cases"
 KINDS = {"prefill": "pp", "decode": "tg", "combined": "pg"}
-needs_cases = pytest.mark.skipif(not CASES.is_dir(), reason="the shared cases are not here")
 
 
 def rows(path: str) -> list[dict[str, Any]]:

@@ -7,12 +7,12 @@ import pytest
 from orchestrator.cli import main
 from orchestrator.inspection_text import as_columns
 from schema.errors import ModelError
+from tests.shared import CASES, needs_cases
 from worker import synthetic
 from worker.ggml import BY_NAME
 from worker.gguf_writer import Entry, header_bytes, lay_out
 from worker.inspection import Inspection, inspect
 
-CASES = Path(__file__).parents[1].parent / "shared" / "cases"
 TENSORS: list[tuple[str, tuple[int, ...], str]] = [("token_embd.weight", (32, 8), "F32")]
 NEEDED: list[Entry] = [
     ("general.architecture", "string", "llama"),
@@ -268,7 +268,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.skipif(not CASES.is_dir(), reason="the shared files are not here")
+@needs_cases
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_shared_files_are_each_called_what_they_are(name: str) -> None:
     try:

@@ -5,7 +5,8 @@ import pytest
 from schema.job import VERIFY_PASSES, Test
 from schema.record import Sample
 from tests.fakes import FakeClock, FakeEngine
-from worker.measure import Measured, measure
+from tests.measuring import measure
+from worker.measure import Measured
 from worker.prepared import Filled, random_tokens
 from worker.run import latency
 from worker.seam import EngineError

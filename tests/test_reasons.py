@@ -1,15 +1,12 @@
 """What llama.cpp writes into its log when it fails, and what we make of it."""
 
-from pathlib import Path
-
 import pytest
 
+from tests.shared import CASES, needs_cases
 from worker.exit import Exit
 from worker.failures import of_error, of_exit
 from worker.llama_log import LogText
 from worker.reasons import decode_error, notes, out_of_memory, reason
-
-CASES = Path(__file__).parents[1].parent / "shared" / "cases"
 
 CUDA = """\
 ggml_backend_cuda_buffer_type_alloc_buffer: allocating 27371.91 MiB on device 0: cudaMalloc failed: out of memory
@@ -139,7 +136,7 @@ def test_an_end_without_a_result_is_never_explained_by_old_lines() -> None:
     assert "MiB" not in failure.message
 
 
-@pytest.mark.skipif(not CASES.is_dir(), reason="the shared cases are not here")
+@needs_cases
 @pytest.mark.parametrize(
     ("name", "words"),
     [

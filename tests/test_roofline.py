@@ -16,15 +16,10 @@ from orchestrator.roofline import (
     roof,
 )
 from schema.job import Test
-from tests.factories import make_curve, make_gemm, make_model_facts, make_probe
+from tests.factories import LINEAR, LLAMA_1B, SATURATED, make_curve, make_gemm, make_model_facts, make_probe
 
 GB = 1e9
 TG, PP = Test(n_prompt=0, n_gen=128), Test(n_prompt=512, n_gen=0)
-LLAMA_1B = make_model_facts(
-    weight_bytes_per_token=760_000_000, key_width=8192, value_width=8192, prompt_params=970_000_000
-)
-LINEAR = make_curve({1: 38 * GB, 2: 76 * GB}, core_limited=True, saturated=False)
-SATURATED = make_curve({1: 20 * GB, 4: 45 * GB, 8: 46 * GB}, core_limited=False, saturated=True)
 
 
 def machine(probe: Any = LINEAR, **more: Any) -> Machine:

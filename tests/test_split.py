@@ -3,11 +3,10 @@ from pathlib import Path
 import pytest
 
 from schema.errors import ModelError
+from tests.shared import CASES, needs_cases
 from worker.ggml import BY_NAME
 from worker.gguf_writer import Entry, header_bytes, lay_out
 from worker.split import model_in, parts_of, read_model
-
-CASES = Path(__file__).parents[1].parent / "shared" / "cases" / "B4"
 
 
 def part(path: Path, number: int, count: int, names: list[str], total: int | None = 3) -> Path:
@@ -122,14 +121,14 @@ def test_a_directory_with_several_models_or_none_says_what_is_there(tmp_path: Pa
         model_in(tmp_path)
 
 
-@pytest.mark.skipif(not CASES.is_dir(), reason="the shared files are not here")
+@needs_cases
 def test_the_shared_sets_are_found_whole_or_their_missing_part_is_named() -> None:
     for number in (1, 2, 3):
-        files = read_model(CASES / "complete" / f"demo-0000{number}-of-00003.gguf")
+        files = read_model(CASES / "B4" / "complete" / f"demo-0000{number}-of-00003.gguf")
         assert (len(files.parts), len(files.header.tensors), files.header.file_bytes) == (3, 4, 1984 + 8416 + 288)
     for number in (1, 3):
         assert "demo-00002-of-00003.gguf is missing" in said(
-            CASES / "missing_middle" / f"demo-0000{number}-of-00003.gguf"
+            CASES / "B4" / "missing_middle" / f"demo-0000{number}-of-00003.gguf"
         )
     for path in ("one_of_one/demo-00001-of-00001.gguf", "name_only/best-of-breed.gguf"):
-        assert read_model(CASES / path).parts == (CASES / path,)
+        assert read_model(CASES / "B4" / path).parts == (CASES / "B4" / path,)

@@ -9,6 +9,7 @@ from schema.errors import SweepError
 from schema.settings import CACHE_TYPES, Settings
 from schema.sweep import ModelEntry, Sweep, load_sweep, parse_sweep
 from schema.sweep_keys import LEVELS
+from tests.shared import CASES
 
 BASE = Path("/sweeps")
 MODEL = "models: [{path: tiny.gguf}]\n"
@@ -541,8 +542,7 @@ def test_a_relative_file_name_still_gives_absolute_model_paths(tmp_path: Path, m
     assert load_sweep(Path("mine.yaml")).models[0].spec == str(tmp_path / "tiny.gguf")
 
 
-SHARED = Path(__file__).parents[1].parent / "shared" / "cases"
-OTHERS = [file for file in sorted(SHARED.glob("*/*.yaml")) if "matrix:" in file.read_text()]
+OTHERS = [file for file in sorted(CASES.glob("*/*.yaml")) if "matrix:" in file.read_text()]
 
 
 @pytest.mark.parametrize("file", OTHERS, ids=lambda file: f"{file.parent.name}/{file.name}")

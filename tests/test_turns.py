@@ -13,8 +13,9 @@ from schema.job import ROUND_JOBS, Assignment, Group, ModelRef, Test
 from schema.record import Sample
 from tests.command import Command
 from tests.fakes import FakeClock, FakeEngine
+from tests.measuring import measure
 from tests.supervised import BOTH, DECODE, PREFILL, group_of, python_that, records, supervise
-from worker.measure import measure, start
+from worker.measure import start
 from worker.recovery import recover
 from worker.run import turns
 from worker.supervisor import Supervisor

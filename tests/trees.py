@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def write(root: Path, files: Mapping[str, str | int]) -> Path:
-    """Write each file with its text (a number: that and a newline, as the kernel does), and return `root`."""
+def write(root: Path, files: Mapping[str, str | int | bytes]) -> Path:
+    """Write each file with its content (a number: that and a newline, as the kernel does), and return `root`."""
     for name, content in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(content if isinstance(content, str) else f"{content}\n")
+        if isinstance(content, bytes):
+            (root / name).write_bytes(content)
+        else:
+            (root / name).write_text(content if isinstance(content, str) else f"{content}\n")
     return root

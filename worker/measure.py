@@ -95,26 +95,6 @@ def start(
     return Ready(engine, prepared, clock, cpu_clock, n_threads, found)
 
 
-def measure(
-    engine: Engine,
-    test: Test,
-    repetitions: int,
-    seed: int,
-    clock: Clock,
-    stage: Callable[[str], None],
-    keep: Callable[[Sample], None],
-    cpu_clock: Clock,
-    n_threads: int,
-    filled: Filled | None = None,
-) -> Measured:
-    """Measure `test` as `start` begins it, handing each sample to `keep` between the timed windows; return the rest."""
-    ready = start(engine, test, seed, clock, stage, cpu_clock, n_threads, filled)
-    stage(ready.stage)
-    for repetition in range(1, repetitions + 1):
-        keep(ready.repeat(repetition))
-    return ready.found
-
-
 def _submit(engine: Engine, batches: Batches) -> None:
     for batch in batches.items:
         engine.process(batch)

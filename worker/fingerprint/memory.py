@@ -47,11 +47,6 @@ def rounded_up(total: int) -> int:
     return next(size for size in (power, power * 5 // 4, power * 3 // 2, power * 7 // 4, power * 2) if size >= total)
 
 
-def rounded_gib(total: int) -> int:
-    """Return in GiB, rounded up, the size that holds `total` bytes."""
-    return -(-rounded_up(total) // GIB)
-
-
 def in_gib(size: int | None) -> int | None:
     """Return `size` in GiB, rounded up."""
     return None if size is None else -(-size // GIB)
