@@ -47,16 +47,17 @@ def _listed(fingerprint: Fingerprint) -> tuple[Device, ...]:
 
 
 def _same(one: Device, other: Device, devices: Sequence[Device]) -> bool:
-    if _back_end(one) == _back_end(other):
+    if back_end(one.name) == back_end(other.name):
         return False
     if one.bus_id and other.bus_id:
         return one.bus_id == other.bus_id
     told = same_gpu(one.description, other.description)
     if told is not None:
         return told
-    counts = [sum(_back_end(device) == _back_end(known) for device in devices) for known in (one, other)]
+    counts = [sum(back_end(device.name) == back_end(known.name) for device in devices) for known in (one, other)]
     return counts == [1, 1]
 
 
-def _back_end(device: Device) -> str:
-    return re.sub(r"\d+(\[.*\])?$", "", device.name)
+def back_end(name: str) -> str:
+    """Return the back end of llama.cpp that has the device of this name: `CUDA` for `CUDA0`."""
+    return re.sub(r"\d+(\[.*\])?$", "", name)

@@ -5,13 +5,13 @@ Every function takes the loaded library; signatures are those of ggml-backend.h 
 
 import ctypes
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from schema.host import Device
 from schema.settings import PRIORITIES
+from worker.fingerprint import pci
 from worker.seam import EngineError
 
 CPU, GPU, IGPU = 0, 1, 2
@@ -152,7 +152,7 @@ def _bus_id(raw: Any, handle: Any, kind: int, total: int) -> str | None:
     if not known or properties.type != kind or not properties.device_id:
         return None
     text = ctypes.string_at(properties.device_id)[:64].decode("utf-8", "replace")
-    return text if re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", text) else None
+    return text if pci.PLACE.fullmatch(text) else None
 
 
 def device_list(raw: Any, asked: str) -> Any:

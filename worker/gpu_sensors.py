@@ -172,22 +172,20 @@ class AmdSensor:
         if _sleeps(self._device):
             return Look(reasons=(IDLE,))
         power = _number_of(self._hwmon, "power1_average", "power1_input")
-        heat = [evidence.number(path) for path in evidence.entries(self._hwmon, "temp*_input")]
         return Look(
             core_clock_hz=_number_of(self._hwmon, "freq1_input") or _active(self._device / "pp_dpm_sclk"),
             memory_clock_hz=_number_of(self._hwmon, "freq2_input") or _active(self._device / "pp_dpm_mclk"),
             power_watts=None if power is None else power / 1e6,
-            temperature_c=max((value / 1000 for value in heat if value is not None), default=None),
+            temperature_c=_hottest_c(self._hwmon),
             memory_used_bytes=evidence.number(self._device / "mem_info_vram_used"),
             reasons=() if evidence.number(self._device / "gpu_busy_percent") != 0 else (IDLE,),
         )
 
     def counters(self) -> Counters:
         """Return its counters now; the compute driver lists the processes of all cards together."""
-        energy = _number_of(self._hwmon, "energy1_input")
         processes = evidence.entries(self._root / "sys/class/kfd/kfd/proc", "[0-9]*")
         return Counters(
-            energy_joules=None if energy is None else energy / 1e6,
+            energy_joules=_joules(self._hwmon),
             performance_state=evidence.text(self._device / "power_dpm_force_performance_level"),
             pids=tuple(int(path.name) for path in processes if path.name.isdigit()),
         )
@@ -211,28 +209,36 @@ class IntelSensor:
         clock = evidence.number(self._frequency / "act_freq") or _number_of(
             self._card, "gt/gt0/rps_act_freq_mhz", "gt_act_freq_mhz"
         )
-        heat = [evidence.number(path) for path in evidence.entries(self._hwmon, "temp*_input")]
         # Clocks of 0 are those of a part that is switched off between two pieces of work.
         return Look(
             core_clock_hz=clock * 1_000_000 if clock else None,
-            temperature_c=max((value / 1000 for value in heat if value is not None), default=None),
+            temperature_c=_hottest_c(self._hwmon),
             reasons=self._reasons(),
         )
 
     def counters(self) -> Counters:
         """Return its counters now."""
-        energy = _number_of(self._hwmon, "energy1_input")
-        return Counters(energy_joules=None if energy is None else energy / 1e6)
+        return Counters(energy_joules=_joules(self._hwmon))
 
     def _reasons(self) -> tuple[str, ...]:
-        places = (*((f"{self._frequency}/throttle", "reason_"), (f"{self._card}/gt/gt0", "throttle_reason_")),)
+        places = ((self._frequency / "throttle", "reason_"), (self._card / "gt/gt0", "throttle_reason_"))
         words = (
             word
             for directory, prefix in places
             for name, word in INTEL_REASONS.items()
-            if evidence.number(Path(directory) / f"{prefix}{name}") == 1
+            if evidence.number(directory / f"{prefix}{name}") == 1
         )
         return tuple(dict.fromkeys(words))
+
+
+def _hottest_c(hwmon: Path) -> float | None:
+    heat = (evidence.number(path) for path in evidence.entries(hwmon, "temp*_input"))
+    return max((value / 1000 for value in heat if value is not None), default=None)
+
+
+def _joules(hwmon: Path) -> float | None:
+    microjoules = evidence.number(hwmon / "energy1_input")
+    return None if microjoules is None else microjoules / 1e6
 
 
 def in_words(bits: int) -> tuple[str, ...]:

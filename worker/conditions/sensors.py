@@ -57,7 +57,7 @@ class Sensors:
             cooling=tuple(_cooling(root)),
             throttling=tuple(f"{CPUS}/{cpu}/thermal_throttle" for cpu in cpus if _throttles(root, cpu)),
             firmware=next(_firmware(root), None),
-            supplies=tuple(_supplies(root)) if os.path.isdir(f"{root}/{SUPPLIES}") else None,
+            supplies=supplies(root),
             has_clocks=any(os.path.exists(f"{root}/{_clock(cpu)}") for cpu in cpus),
         )
 
@@ -154,6 +154,11 @@ def _firmware(root: Path) -> Iterator[str]:
             path = f"{place}/{name}/get_throttled"
             if name.endswith("firmware") and os.path.exists(f"{root}/{path}"):
                 yield path
+
+
+def supplies(root: Path) -> tuple[str, ...] | None:
+    """Return the machine's own power supplies; None where the kernel lists none of any kind."""
+    return tuple(_supplies(root)) if os.path.isdir(f"{root}/{SUPPLIES}") else None
 
 
 def _supplies(root: Path) -> Iterator[str]:

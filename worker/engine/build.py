@@ -1,12 +1,12 @@
 """Which llama.cpp this interpreter would run."""
 
 import json
-import re
 import sys
 from pathlib import Path
 
 import llama_cpp.llama_cpp as lib
 
+from schema.devices import back_end
 from schema.host import Build
 from worker import backend
 from worker.engine.model import LIBRARIES
@@ -32,7 +32,7 @@ def build_facts() -> Build:
         system_info=lib.llama_print_system_info().decode("utf-8", "replace").strip(" |\n"),
         cmake_args=made.get("cmake_args"),
         compiler=made.get("compiler"),
-        backends=tuple(dict.fromkeys(re.sub(r"\d+(\[.*\])?$", "", text.split(" ")[0]) for text in every)),
+        backends=tuple(dict.fromkeys(back_end(text.split(" ")[0]) for text in every)),
         devices=tuple(every),
         offload_devices=backend.offload_devices(raw),
         gpu_offload=bool(lib.llama_supports_gpu_offload()),

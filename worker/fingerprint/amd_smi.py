@@ -7,7 +7,7 @@ from typing import Any
 from schema.gpu_name import amd_target
 from schema.host import Gpu
 from worker.fingerprint.amd import is_integrated
-from worker.fingerprint.gpu_found import Found, Told, link, mebibytes, name_of, whole_gib
+from worker.fingerprint.gpu_found import Found, Told, count, link, mebibytes, name_of, whole_gib
 
 COMMAND = ("amd-smi", "static", "--json")
 _VERSION = re.compile(r"[\w.+:~-]{1,60}")
@@ -42,9 +42,7 @@ def _amd_smi_gpu(item: Mapping[str, Any]) -> Found:
     target = amd_target(_text(asic, "target_graphics_version"))
     size = mebibytes(_quantity(vram, "size", "size_mb", "vram_size", "vram_size_mb"))
     unified = is_integrated(target, number)
-    width = _text(vram, "bit_width", "vram_bit_width") or ""
     speed = _quantity(bus, "max_pcie_speed")
-    units = _text(asic, "num_compute_units") or ""
     named = [_text(asic, "market_name"), _text(board, "product_name")]
     return Found(
         gpu=Gpu(
@@ -54,10 +52,10 @@ def _amd_smi_gpu(item: Mapping[str, Any]) -> Found:
             pci_id=f"1002:{number}" if number else None,
             unified=unified,
             usable_bytes=size if unified else None,
-            memory_bus_bits=int(width) if width.isdigit() and len(width) < 7 and int(width) else None,
+            memory_bus_bits=count(_text(vram, "bit_width", "vram_bit_width"), 6),
             architecture=target,
             pcie_max=link(speed, _text(bus, "max_pcie_width")),
-            n_cores=int(units) if units.isdigit() and len(units) < 7 and int(units) else None,
+            n_cores=count(_text(asic, "num_compute_units"), 6),
         ),
         bus_id=_place(_text(bus, "bdf") or _text(asic, "pci_bdf")),
         uuid=_unique(_text(asic, "asic_serial")),

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from schema.host import Gpu
-from worker.fingerprint.gpu_found import MIB, Found, Told, mebibytes, name_of, whole_gib
+from worker.fingerprint.gpu_found import MIB, Found, Told, count, mebibytes, name_of, whole_gib
 
 COMMAND = ("system_profiler", "SPDisplaysDataType", "-json")
 SYSCTL = ("sysctl", "hw.memsize", "iogpu.wired_limit_mb")
@@ -31,7 +31,6 @@ def _gpu(display: Mapping[str, Any], sysctl: str) -> Gpu | None:
         return None
     vendor = _vendor(display, name)
     unified = vendor == BUILT_IN
-    cores = _text(display, "sppci_cores") or ""
     limit = _number(sysctl, "iogpu.wired_limit_mb")
     own = mebibytes(_text(display, "spdisplays_vram", "_spdisplays_vram"))
     return Gpu(
@@ -40,7 +39,7 @@ def _gpu(display: Mapping[str, Any], sysctl: str) -> Gpu | None:
         vram_bytes=_number(sysctl, "hw.memsize") if unified else whole_gib(own),
         unified=unified or "spdisplays_vram_shared" in display,
         usable_bytes=limit * MIB if unified and limit else None,
-        n_cores=int(cores) if cores.isdigit() and len(cores) < 6 and int(cores) else None,
+        n_cores=count(_text(display, "sppci_cores"), 5),
     )
 
 

@@ -3,12 +3,12 @@
 import contextlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from worker.fingerprint import evidence
 from worker.fingerprint.boot import boot_id
+from worker.fingerprint.kept import written
 
 VERSION = 2
 """Raise it when a reader changes what it returns, so that facts of an older reader are not used."""
@@ -37,10 +37,9 @@ class BootCache:
             return
         with contextlib.suppress(OSError):
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, made = tempfile.mkstemp(dir=self._directory)
-            with os.fdopen(handle, "w") as file:
-                json.dump({"key": self._full(key), "value": value}, file)
-            os.replace(made, self._directory / f"{name}.json")
+            path = self._directory / f"{name}.json"
+            with written(path, json.dumps({"key": self._full(key), "value": value})) as made:
+                os.replace(made, path)
 
     def _full(self, key: Any) -> list[Any]:
         return [VERSION, self._boot_id, key]

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from worker.fingerprint import evidence
+from worker.fingerprint.board import DEVICE_TREES
 from worker.fingerprint.topology import Topology
 
-TREES = (Path("proc/device-tree"), Path("sys/firmware/devicetree/base"))
 PHANDLES = ("phandle", "linux,phandle", "ibm,phandle")
 NEXT_LEVEL = ("next-level-cache", "l2-cache")
 MAX_LEVELS = 8
@@ -27,7 +27,7 @@ def caches(root: Path, topology: Topology) -> list[tuple[int, str, int]]:
 
 def _cpu_nodes(root: Path, topology: Topology) -> list[Path]:
     """Return the nodes of the cores that run; a node of POWER lists the CPUs of its threads."""
-    for tree in TREES:
+    for tree in DEVICE_TREES:
         nodes = [
             node for node in evidence.entries(root / tree / "cpus") if evidence.text(node / "device_type") == "cpu"
         ]

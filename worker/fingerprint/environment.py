@@ -14,6 +14,7 @@ from worker.fingerprint import board, clocks, evidence
 from worker.fingerprint.evidence import Notes
 
 SYSTEM = Path("sys/devices/system")
+HUGE_PAGES = Path("sys/kernel/mm/transparent_hugepage/enabled")
 AT_PAGESZ = 6
 UNAFFECTED = "Not affected"
 WEAKNESS_CHARACTERS = 80
@@ -55,12 +56,8 @@ def read(
 
 def _smt(root: Path, notes: Notes) -> str | None:
     """Return what the kernel says of simultaneous multithreading: "on", "off", "notsupported" and the like."""
-    control = evidence.line(root / SYSTEM / "cpu/smt/control")
-    if control is None:
-        notes.missing("smt", "/sys/devices/system/cpu/smt/control cannot be read")
-    else:
-        notes.found("smt", "/sys/devices/system/cpu/smt/control")
-    return control
+    source = f"/{SYSTEM}/cpu/smt/control"
+    return notes.told("smt", evidence.line(root / SYSTEM / "cpu/smt/control"), source, f"{source} cannot be read")
 
 
 def _os(root: Path, notes: Notes) -> str | None:
@@ -89,11 +86,8 @@ def _kernel(root: Path, notes: Notes) -> str | None:
     release = evidence.line(root / "proc/sys/kernel/osrelease")
     if release is None and evidence.is_live(root):
         release = platform.release() or None
-    if release is None:
-        notes.missing("kernel", "/proc/sys/kernel/osrelease cannot be read")
-    else:
-        notes.found("kernel", "/proc/sys/kernel/osrelease")
-    return release
+    source = "/proc/sys/kernel/osrelease"
+    return notes.told("kernel", release, source, f"{source} cannot be read")
 
 
 def _libc(root: Path, notes: Notes) -> str | None:
@@ -105,11 +99,7 @@ def _libc(root: Path, notes: Notes) -> str | None:
                 notes.found("libc", "confstr")
                 return version
     musl = next((path.name for path in evidence.entries(root / "lib", "ld-musl-*")), None)
-    if musl is None:
-        notes.missing("libc", "neither glibc nor musl answers")
-    else:
-        notes.found("libc", "/lib")
-    return musl
+    return notes.told("libc", musl, "/lib", "neither glibc nor musl answers")
 
 
 def _microcode(root: Path, notes: Notes) -> str | None:
@@ -128,12 +118,7 @@ def _microcode(root: Path, notes: Notes) -> str | None:
 
 
 def _bios(root: Path, notes: Notes) -> str | None:
-    version = board.dmi(root, "bios_version")
-    if version is None:
-        notes.missing("bios_version", "DMI does not tell it")
-    else:
-        notes.found("bios_version", "/sys/class/dmi/id")
-    return version
+    return notes.told("bios_version", board.dmi(root, "bios_version"), "/sys/class/dmi/id", "DMI does not tell it")
 
 
 def _mitigations(root: Path, notes: Notes) -> str | None:
@@ -154,13 +139,9 @@ def _short(answer: str) -> str:
 
 def _huge_pages(root: Path, notes: Notes) -> str | None:
     """Return the mode of transparent huge pages, which the kernel puts in brackets."""
-    content = evidence.text(root / "sys/kernel/mm/transparent_hugepage/enabled")
+    content = evidence.text(root / HUGE_PAGES)
     chosen = re.search(r"\[(\w+)\]", content or "")
-    if chosen is None:
-        notes.missing("huge_pages", "/sys/kernel/mm/transparent_hugepage/enabled cannot be read")
-        return None
-    notes.found("huge_pages", "/sys/kernel/mm/transparent_hugepage/enabled")
-    return chosen[1]
+    return notes.told("huge_pages", chosen and chosen[1], f"/{HUGE_PAGES}", f"/{HUGE_PAGES} cannot be read")
 
 
 def _page_bytes(root: Path, notes: Notes) -> int | None:
@@ -169,11 +150,7 @@ def _page_bytes(root: Path, notes: Notes) -> int | None:
         notes.found("page_bytes", "sysconf")
         return os.sysconf("SC_PAGE_SIZE")
     size = _auxiliary(root / "proc/self/auxv", AT_PAGESZ)
-    if size is None:
-        notes.missing("page_bytes", "/proc/self/auxv does not tell it")
-    else:
-        notes.found("page_bytes", "/proc/self/auxv")
-    return size
+    return notes.told("page_bytes", size, "/proc/self/auxv", "/proc/self/auxv does not tell it")
 
 
 def _auxiliary(path: Path, wanted: int) -> int | None:

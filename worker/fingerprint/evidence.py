@@ -5,6 +5,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 MAX_BYTES = 4 << 20
 PIECE_BYTES = 1 << 16
@@ -29,6 +32,14 @@ class Notes:
         line = f"{name}: {why}"
         if line not in self.errors:
             self.errors.append(line)
+
+    def told(self, name: str, value: T, source: str, otherwise: str) -> T:
+        """Return `value`, noting its `source`, or where it is None why the field `name` could not be had."""
+        if value is None:
+            self.missing(name, otherwise)
+        else:
+            self.found(name, source)
+        return value
 
     def add(self, other: "Notes") -> None:
         """Take over the notes of `other`."""

@@ -7,7 +7,6 @@ container without it, a variable that hides it, lost to its driver) and `unknown
 import contextlib
 import importlib.util
 import json
-import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -83,9 +82,10 @@ def shown(root: Path) -> tuple[str, ...]:
     """Return the signs of a GPU that need no driver: on the PCI bus, in /proc, /dev or the device tree."""
     signs = []
     for device in evidence.entries(root / "sys/bus/pci/devices"):
-        vendor, kind = VENDORS.get(evidence.text(device / "vendor") or ""), evidence.text(device / "class") or ""
+        vendor = VENDORS.get(evidence.text(device / "vendor") or "")
         # Intel's accelerators of that class are no GPUs.
-        if vendor and kind.startswith((DISPLAY,) if vendor == "Intel" else (DISPLAY, ACCELERATOR)):
+        kinds = (DISPLAY,) if vendor == "Intel" else (DISPLAY, ACCELERATOR)
+        if vendor and (evidence.text(device / "class") or "").startswith(kinds):
             signs.append(f"{vendor} device {device.name} on the PCI bus")
     return (*signs, *nvidia.shown(root))
 
@@ -110,11 +110,6 @@ def load_nvml(notes: Notes, root: Path = Path("/")) -> ModuleType | None:
         return None
     module: ModuleType = pynvml
     return module
-
-
-def current_environ() -> Mapping[str, str]:
-    """Return this process's variables, with which the measuring process starts too."""
-    return os.environ
 
 
 def _tell(root: Path, notes: Notes, nvml: ModuleType | None) -> list[Told]:

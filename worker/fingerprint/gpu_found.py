@@ -67,6 +67,33 @@ def lanes(generation: object, width: object) -> str | None:
     return f"gen{int(first[0])} x{int(second[0])}" if first and second and int(first[0]) and int(second[0]) else None
 
 
+def settings(power_watts: float | None, error_correction: bool | None, persistence: bool | None) -> str | None:
+    """Return in words what an administrator can set and what changes rates, as far as it is known."""
+    told = [f"power limit {power_watts:g} W"] if power_watts is not None else []
+    for name, value in (("ECC", error_correction), ("persistence", persistence)):
+        told += [f"{name} {'on' if value else 'off'}"] if value is not None else []
+    return ", ".join(told) or None
+
+
+def slice_of(whole: Found, profile: str | None, total: int | None, uuid: str | None = None) -> Found:
+    """Return the MIG slice of `whole` with this profile, memory in bytes and UUID."""
+    gpu = Gpu(
+        vendor=whole.gpu.vendor,
+        name=f"{whole.gpu.name} MIG {profile or 'slice'}",
+        vram_bytes=whole_gib(total),
+        pci_id=whole.gpu.pci_id,
+        architecture=whole.gpu.architecture,
+        pcie_max=whole.gpu.pcie_max,
+        mig_profile=profile,
+    )
+    return Found(gpu=gpu, bus_id=whole.bus_id, uuid=uuid, settings=whole.settings)
+
+
+def count(text: str | None, digits: int) -> int | None:
+    """Return the number that the text is, of at most so many digits; None for 0 and for anything else."""
+    return int(text) or None if text and re.fullmatch(rf"\d{{1,{digits}}}", text) else None
+
+
 def name_of(text: object, vendor: str) -> str:
     """Return the name with single blanks and without what cannot be shown, at most 100 characters of it."""
     decoded = text.decode("utf-8", "replace") if isinstance(text, bytes) else text

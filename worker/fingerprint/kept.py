@@ -60,7 +60,7 @@ def create(path: Path, value: Kept) -> Kept | None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Asked in this order: a file that another process has made since is whole, not damaged.
     damaged = path.exists() and load(path) is None
-    with _written(path, value) as made:
+    with written(path, canonical.to_json(value)) as made:
         if damaged:
             os.replace(made, path)
         else:
@@ -70,17 +70,17 @@ def create(path: Path, value: Kept) -> Kept | None:
 
 def update(path: Path, value: Kept) -> None:
     """Put `value` in place of what is kept; a directory that cannot be written leaves it as it is."""
-    with contextlib.suppress(OSError), _written(path, value) as made:
+    with contextlib.suppress(OSError), written(path, canonical.to_json(value)) as made:
         os.replace(made, path)
 
 
 @contextlib.contextmanager
-def _written(path: Path, value: Kept) -> Iterator[Path]:
-    """Write the whole value under another name (mode 0600), and take that name away in the end."""
+def written(path: Path, content: str) -> Iterator[Path]:
+    """Write the whole content under another name (mode 0600), and take that name away in the end."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(handle, "w") as file:
-            file.write(canonical.to_json(value) + "\n")
+            file.write(content + "\n")
             file.flush()
             os.fsync(file.fileno())
         yield Path(name)

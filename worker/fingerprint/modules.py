@@ -105,10 +105,11 @@ def _bytes(value: str) -> int:
     return int(match[1]) * UNITS.get(match[2], 0) if match else 0
 
 
-def _from_tables(root: Path) -> list[Device]:
+def _from_tables(root: Path) -> Iterator[Device]:
     entries = evidence.entries(root / ENTRIES, f"{smbios.TYPE_MEMORY_DEVICE}-*")
     tables = [_content(entry / "raw") for entry in entries] or [_content(root / TABLES)]
-    return [device for table in tables for device in smbios.memory_devices(table)]
+    for table in tables:
+        yield from smbios.memory_devices(table)
 
 
 def _content(path: Path) -> bytes:

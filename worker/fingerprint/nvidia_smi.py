@@ -8,7 +8,18 @@ from collections.abc import Iterator, Mapping
 from xml.etree import ElementTree
 
 from schema.host import Gpu
-from worker.fingerprint.gpu_found import Found, Told, hertz, lanes, mebibytes, name_of, whole_gib
+from worker.fingerprint.gpu_found import (
+    Found,
+    Told,
+    count,
+    hertz,
+    lanes,
+    mebibytes,
+    name_of,
+    settings,
+    slice_of,
+    whole_gib,
+)
 from worker.fingerprint.nvml import bus_id
 
 COMMAND = ("nvidia-smi", "-q", "-x")
@@ -131,17 +142,8 @@ def _gpus(facts: Facts, place: str | None, slices: list[dict[str, str]]) -> list
 
 def _slice(whole: Found, facts: Facts) -> Found:
     total = mebibytes(_any(facts, "fbmemoryusage/total"))
-    cores = _any(facts, "deviceattributes/shared/multiprocessorcount") or ""
-    profile = _profile(whole.gpu.name, int(cores) if cores.isdigit() else 0, total)
-    gpu = Gpu(
-        vendor="NVIDIA",
-        name=f"{whole.gpu.name} MIG {profile or 'slice'}",
-        vram_bytes=whole_gib(total),
-        pci_id=whole.gpu.pci_id,
-        pcie_max=whole.gpu.pcie_max,
-        mig_profile=profile,
-    )
-    return Found(gpu=gpu, bus_id=whole.bus_id, settings=whole.settings)
+    cores = count(_any(facts, "deviceattributes/shared/multiprocessorcount"), 6) or 0
+    return slice_of(whole, _profile(whole.gpu.name, cores, total), total)
 
 
 def _profile(name: str, multiprocessors: int, total: int | None) -> str | None:
@@ -182,10 +184,11 @@ def _settings(facts: Facts) -> str | None:
     limits = ("currentpowerlimit", "enforcedpowerlimit", "powerlimit")
     limit = _any(facts, *(f"{place}/{name}" for place in readings for name in limits))
     correction, persistence = _any(facts, "eccmode/currentecc", "eccmode/current"), _any(facts, "persistencemode")
-    told = [f"power limit {float(limit.removesuffix(' W')):g} W"] if limit and re.fullmatch(r"[\d.]+ W", limit) else []
-    told += [f"ECC {'on' if correction == 'Enabled' else 'off'}"] if correction else []
-    told += [f"persistence {'on' if persistence == 'Enabled' else 'off'}"] if persistence else []
-    return ", ".join(told) or None
+    return settings(
+        float(limit.removesuffix(" W")) if limit and re.fullmatch(r"\d{1,9}(\.\d{1,9})? W", limit) else None,
+        correction == "Enabled" if correction else None,
+        persistence == "Enabled" if persistence else None,
+    )
 
 
 def _listed(text: str) -> Iterator[Found]:

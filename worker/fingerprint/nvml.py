@@ -10,10 +10,10 @@ from typing import Any
 
 from schema.host import Gpu
 from worker.fingerprint.evidence import Notes
-from worker.fingerprint.gpu_found import MIB, Found, Told, lanes, name_of, whole_gib
+from worker.fingerprint.gpu_found import MIB, Found, Told, lanes, name_of, settings, slice_of, whole_gib
 
 SECONDS = 5.0
-NOT_SUPPORTED, NOT_FOUND, LOST = 3, 6, 15
+NOT_SUPPORTED, LOST = 3, 15
 """Values of `enum nvmlReturn_enum`."""
 
 MEMORY_CLOCK, VIRTUAL_GPU = 2, 2
@@ -156,17 +156,8 @@ def _slices(nvml: Nvml, handle: object, whole: Found) -> list[Found]:
         total = getattr(nvml.ask("DeviceGetMemoryInfo", part), "total", None)
         told = re.search(r"MIG (\S+)", nvml.text("DeviceGetName", part, quiet=True) or "")
         profile = told[1] if told else _profile(nvml.ask("DeviceGetAttributes_v2", part, quiet=True))
-        gpu = Gpu(
-            vendor="NVIDIA",
-            name=f"{whole.gpu.name} MIG {profile or 'slice'}",
-            vram_bytes=whole_gib(total) if isinstance(total, int) else None,
-            pci_id=whole.gpu.pci_id,
-            architecture=whole.gpu.architecture,
-            pcie_max=whole.gpu.pcie_max,
-            mig_profile=profile,
-        )
         uuid = nvml.text("DeviceGetUUID", part, quiet=True)
-        slices.append(Found(gpu=gpu, bus_id=whole.bus_id, uuid=uuid, settings=whole.settings))
+        slices.append(slice_of(whole, profile, total if isinstance(total, int) else None, uuid))
     return slices
 
 
@@ -199,12 +190,12 @@ def _settings(nvml: Nvml, handle: object) -> str | None:
     limit = nvml.number("DeviceGetEnforcedPowerLimit", handle, quiet=True)
     correction = nvml.ask("DeviceGetEccMode", handle, quiet=True)
     persistence = nvml.number("DeviceGetPersistenceMode", handle, quiet=True)
-    told = [f"power limit {limit / 1000:g} W"] if limit else []
-    if isinstance(correction, list | tuple) and correction and correction[0] in (0, 1):
-        told.append(f"ECC {'on' if correction[0] else 'off'}")
-    if persistence is not None:
-        told.append(f"persistence {'on' if persistence else 'off'}")
-    return ", ".join(told) or None
+    known = isinstance(correction, list | tuple) and correction and correction[0] in (0, 1)
+    return settings(
+        limit / 1000 if limit else None,
+        bool(correction[0]) if known else None,
+        None if persistence is None else bool(persistence),
+    )
 
 
 def _cuda(version: int | None) -> str | None:

@@ -5,12 +5,14 @@ from pathlib import Path
 
 from worker.fingerprint import evidence
 
+PLACE = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
+
 
 def place(device: Path) -> str | None:
     """Return the device's place on the bus, such as `0000:c1:00.0`; None where it is on none."""
     told = re.search(r"^PCI_SLOT_NAME=(\S+)$", evidence.text(device / "uevent") or "", re.M)
     found = told[1] if told else _linked(device)
-    return found if re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", found) else None
+    return found if PLACE.fullmatch(found) else None
 
 
 def number(device: Path) -> str:

@@ -32,14 +32,24 @@ def output(command: Sequence[str], notes: Notes, seconds: float = SECONDS, searc
     except OSError as error:
         notes.missing(command[0], f"{path} cannot be started: {error.strerror}")
         return None
-    with process:
-        try:
-            printed, _ = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-            notes.missing(command[0], f"{path} did not end within {seconds:g} s")
-            return None
+    printed = ended(process, seconds)
+    if printed is None:
+        notes.missing(command[0], f"{path} did not end within {seconds:g} s")
+        return None
     if process.returncode != 0:
         notes.missing(command[0], f"{path} ended with exit code {process.returncode}")
     return printed[:MAX_BYTES].decode("utf-8", "replace") or None
+
+
+def ended(process: subprocess.Popen[bytes], seconds: float) -> bytes | None:
+    """Wait for a program in a session of its own and return what it printed; None where its time was up.
+
+    Then the whole session is ended: a child of its own may hold the pipe too.
+    """
+    with process:
+        try:
+            return process.communicate(timeout=seconds)[0]
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            return None

@@ -1,15 +1,13 @@
 """What py-cpuinfo says of the processor, asked in a process of its own that is ended when it takes too long."""
 
-import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from schema.cpu_name import cpu_key
+from worker.fingerprint import program
 from worker.fingerprint.cpuinfo import Block
 from worker.fingerprint.evidence import Notes
 
@@ -53,15 +51,10 @@ def finish(process: subprocess.Popen[bytes] | None, notes: Notes, seconds: float
     if process is None:
         notes.missing("pycpuinfo", "python -m cpuinfo could not be started")
         return {}
-    with process:
-        try:
-            output, _ = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            # Its own child holds the pipe too, so the whole session is ended.
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-            notes.missing("pycpuinfo", f"python -m cpuinfo did not end within {seconds:g} s")
-            return {}
+    output = program.ended(process, seconds)
+    if output is None:
+        notes.missing("pycpuinfo", f"python -m cpuinfo did not end within {seconds:g} s")
+        return {}
     return used_fields(output.decode("utf-8", "replace"), notes)
 
 

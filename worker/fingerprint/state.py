@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 
 from schema.host import State
+from worker.conditions import sensors
 from worker.fingerprint import evidence
 
-POWER = Path("sys/class/power_supply")
 LARGEST_CELSIUS = 150
 SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
 
@@ -77,22 +77,12 @@ def _uptime_seconds(root: Path) -> float | None:
 
 
 def _on_battery(root: Path) -> bool | None:
-    """Return whether no mains supply is connected; False where the machine has neither mains nor battery.
-
-    Batteries of mice and keyboards (`scope` Device) do not count.
-    """
-    if not (root / POWER).is_dir():
-        battery = psutil.sensors_battery() if evidence.is_live(root) and sys.platform == "darwin" else None
+    """Return whether no mains supply is connected; False where the machine has neither mains nor battery."""
+    supplies = sensors.supplies(root)
+    if supplies is None and evidence.is_live(root) and sys.platform == "darwin":
+        battery = psutil.sensors_battery()
         return None if battery is None else not battery.power_plugged
-    supplies = [place for place in evidence.entries(root / POWER) if evidence.text(place / "scope") != "Device"]
-    mains = [place for place in supplies if evidence.text(place / "type") in ("Mains", "USB")]
-    if any(evidence.number(place / "online") == 1 for place in mains):
-        return False
-    batteries = [place for place in supplies if evidence.text(place / "type") == "Battery"]
-    states = {evidence.text(place / "status") for place in batteries}
-    if "Discharging" in states:
-        return True
-    return bool(batteries and mains)
+    return sensors.Sensors(root=root, supplies=supplies).on_battery()
 
 
 def _temperatures(root: Path) -> Iterator[float]:

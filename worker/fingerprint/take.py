@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
@@ -170,13 +171,13 @@ def _is_quiet(stack: contextlib.ExitStack, notes: Notes) -> bool:
 
 
 def _gpus(root: Path, notes: Notes, cache: BootCache) -> Gpus:
-    environ = gpu.current_environ() if evidence.is_live(root) else {}
+    environ = os.environ if evidence.is_live(root) else {}
     key = gpu.cache_key(root, environ)
     kept = _restored(Gpus, cache.get("gpu", key), notes)
     if kept:
         return kept
     own = Notes()
-    nvml = gpu.load_nvml(own) if evidence.is_live(root) and gpu.shown(root) else None
+    nvml = gpu.load_nvml(own) if evidence.is_live(root) else None
     found = gpu.read(root, own, environ, nvml)
     if found.status in ("present", "none"):
         # Any other answer may be a driver that is still loading.

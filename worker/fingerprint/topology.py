@@ -50,10 +50,7 @@ def read(root: Path, notes: Notes, blocks: list[Block], cpus: frozenset[int] | N
         ("n_cores_physical", found.n_cores),
         ("n_cores_logical", found.n_threads),
     ):
-        if count is None:
-            notes.missing(name, "neither /sys nor /proc/cpuinfo tells")
-        else:
-            notes.found(name, source)
+        notes.told(name, count, source, "neither /sys nor /proc/cpuinfo tells")
     return found
 
 
