@@ -29,10 +29,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.disturbance import program
 from schema.host import Fingerprint
 from schema.probe import SHARE_FREE, Point, Probe
 from worker.fingerprint.take import take
-from worker.probe.kernels import MEMMOVE
 from worker.probe.take import brief, full
 from worker.variables import child_environment
 
@@ -175,7 +175,7 @@ def ours(probe: Probe, n_threads: int) -> Reading:
 
 def points(probe: Probe, n_threads: int) -> list[Point]:
     """Return the stretches of reading with `n_threads`."""
-    return [point for point in probe.points if point.n_threads == n_threads and point.kernel != MEMMOVE]
+    return [point for point in probe.points if point.n_threads == n_threads]
 
 
 @contextmanager
@@ -183,8 +183,7 @@ def spinning(count: int) -> Iterator[None]:
     """Keep `count` processes busy for the length of the block."""
     with ExitStack() as stack:
         for _ in range(count):
-            process = stack.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
-            stack.callback(process.kill)
+            stack.enter_context(program("while True: pass"))
         yield
 
 

@@ -57,19 +57,20 @@ for _ in sys.stdin:
 @contextmanager
 def cpu_hog(_pid: int, rng: random.Random) -> Iterator[None]:
     """Keep a CPU busy for a part of the time: beside one that never sleeps, two threads on two CPUs hardly get on."""
-    with _program(HOG.format(duty=rng.choice(DUTIES))):
+    with program(HOG.format(duty=rng.choice(DUTIES))):
         yield
 
 
 @contextmanager
 def memory_hog(_pid: int, rng: random.Random) -> Iterator[None]:
     """Copy 64 MiB again and again, for a part of the time."""
-    with _program(MEMORY_HOG.format(duty=rng.choice(DUTIES))):
+    with program(MEMORY_HOG.format(duty=rng.choice(DUTIES))):
         yield
 
 
 @contextmanager
-def _program(text: str) -> Iterator[None]:
+def program(text: str) -> Iterator[None]:
+    """Run a Python program for the length of the block."""
     command = [sys.executable, "-c", text]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
     try:

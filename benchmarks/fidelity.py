@@ -175,19 +175,25 @@ def _half_width(pairs: list[tuple[float, float]]) -> float:
     return (high - low) / 2
 
 
-def verdict(pairs: list[tuple[float, float]], dropped: int, other: str = "llama-bench") -> tuple[int, str]:
-    """Return the exit code and the line that is printed for these rates of ours and the `other` program's."""
+def verdict(
+    pairs: list[tuple[float, float]],
+    dropped: int,
+    other: str = "llama-bench",
+    one: str = "ours",
+    bounds: tuple[float, float] = (LOW, HIGH),
+) -> tuple[int, str]:
+    """Return the exit code and the line that is printed for these rates of `one` and the `other`."""
     if len(pairs) < MIN_PAIRS:
         return 4, f"can't tell here: only {len(pairs)} undisturbed pairs, {dropped} dropped"
     middle, low, high = interval([a / b for a, b in pairs])
-    mine, its = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
+    first, second = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
     told = (
-        f"ours {mine:8.2f} t/s  {other} {its:8.2f} t/s  ratio {middle:.4f} [{low:.4f}, {high:.4f}]"
+        f"{one} {first:8.2f} t/s  {other} {second:8.2f} t/s  ratio {middle:.4f} [{low:.4f}, {high:.4f}]"
         f"  {len(pairs)} pairs, {dropped} dropped"
     )
     if (high - low) / 2 > WIDTH:
         return 4, told + "  can't tell here"
-    return (0, told + "  pass") if low >= LOW and high <= HIGH else (1, told + "  MISS")
+    return (0, told + "  pass") if low >= bounds[0] and high <= bounds[1] else (1, told + "  MISS")
 
 
 def llama_bench() -> Path:

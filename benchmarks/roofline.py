@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.fidelity import CACHE
+from benchmarks.overhead import TOKFLEET, ask
 
-TOKFLEET = str(Path(sys.executable).with_name("tokfleet"))
 MIXES = ("F16", "Q8_0", "Q4_K_M")
 DISTURBED = ("contended", "throttled", "limited")
 MOST, MEMORY, RISES, ADDS_UP = 1.05, 0.7, 1.1, 0.8
@@ -37,12 +37,6 @@ def ours(home: Path, *arguments: str) -> str:
     """Return what `tokfleet` prints with these arguments in a home of its own."""
     environment = os.environ | {"TOKFLEET_HOME": str(home)}
     return subprocess.check_output([TOKFLEET, *arguments], env=environment, text=True)
-
-
-def ask(home: Path, query: str) -> list[dict[str, Any]]:
-    """Return the rows of a question to the database there."""
-    rows: list[dict[str, Any]] = json.loads(ours(home, "sql", query, "--format", "json"))
-    return rows
 
 
 def sweep(shape: str, threads: list[int], repetitions: int) -> str:
@@ -98,8 +92,8 @@ def main(shape: str, threads: list[int], repetitions: int) -> int:
     print(ours(home, "probe"))
     (home / "sweep.yaml").write_text(sweep(shape, threads, repetitions))
     ours(home, "run", str(home / "sweep.yaml"), "--yes")
-    run = ask(home, "select run_uid from results order by test_time desc limit 1")[0]["run_uid"]
-    rows, curve = ask(home, RATES.format(run=run)), curve_of(ask(home, CURVE)[0]["points"])
+    run = ask("select run_uid from results order by test_time desc limit 1", home)[0]["run_uid"]
+    rows, curve = ask(RATES.format(run=run), home), curve_of(ask(CURVE, home)[0]["points"])
     print("curve: " + ", ".join(f"{n} threads {value / 1e9:.1f} GB/s" for n, value in sorted(curve.items())))
     if any(row["mbu"] is None for row in rows) or set(threads) - set(curve):
         print("can't tell: a row has no share of the ceiling, or a number of threads is not in the curve")

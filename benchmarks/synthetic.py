@@ -31,20 +31,18 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.fidelity import (
     CACHE,
     MAX_PAIRS,
-    MIN_PAIRS,
     TESTS,
-    WIDTH,
-    interval,
     model_file,
     ours,
     pairs_of,
+    verdict,
 )
 from schema.settings import Settings
 from worker.models import reference, resolve
 from worker.synthetic import header, parse
 
 CLONE, WRITTEN = "gemma-3-270m:Q4_K_M", "llama-3.2-1b:Q4_K_M"
-LOW, HIGH = 0.97, 1.03
+LIKE = (0.97, 1.03)
 MAX_RATIO, MAX_MEMORY_BYTES, ROUNDS = 2.0, 300e6, 2
 BUILD = """
 import sys
@@ -52,21 +50,6 @@ from pathlib import Path
 from worker.synthetic import build, parse
 print(build(parse(sys.argv[1]), Path(sys.argv[2]), lambda what, share: None)[1])
 """
-
-
-def verdict(pairs: list[tuple[float, float]], dropped: int) -> tuple[int, str]:
-    """Return the exit code and the line that is printed for these rates of the clone and the original."""
-    if not pairs:
-        return 4, f"can't tell here: no undisturbed pair, {dropped} dropped"
-    middle, low, high = interval([a / b for a, b in pairs])
-    clone, original = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
-    told = (
-        f"clone {clone:8.2f} t/s  original {original:8.2f} t/s  ratio {middle:.4f} [{low:.4f}, {high:.4f}]"
-        f"  {len(pairs)} pairs, {dropped} dropped"
-    )
-    if len(pairs) < MIN_PAIRS or (high - low) / 2 > WIDTH:
-        return 4, told + "  can't tell here"
-    return (0, told + "  pass") if low >= LOW and high <= HIGH else (1, told + "  MISS")
 
 
 def speed(tests: list[str], max_pairs: int) -> list[int]:
@@ -78,7 +61,7 @@ def speed(tests: list[str], max_pairs: int) -> list[int]:
     codes = []
     for name in tests:
         sides = [partial(ours, path, TESTS[name], 1, Settings(n_threads=len(cpus))) for path in (clone, original)]
-        code, told = verdict(*pairs_of(sides[0], sides[1], max_pairs))
+        code, told = verdict(*pairs_of(sides[0], sides[1], max_pairs), other="original", one="clone", bounds=LIKE)
         codes.append(code)
         print(f"{name:8} {told}", flush=True)
     return codes

@@ -75,7 +75,7 @@ class Attempt:
     def go_on(self) -> None:
         """The process is about to have leave to go on."""
         if self.watch is not None:
-            if self.stage in TIMED:
+            if self.stage in TIMED and len(self.samples) < self.assignment.job.repetitions:
                 self.watch.begin()
             else:
                 self.watch.drop()

@@ -85,7 +85,8 @@ class Supervisor:
         if self.probes:
             yield from series.probe("before")
         waiting = {a.attempt_uid: a for a in remaining}
-        meters = Meters.find()
+        # A llama-bench is not watched: what it times is told only when it is over.
+        meters = Meters.find() if self.llama_bench is None else None
         course = Course(waiting, resolved, Deadline(first.timeout_seconds), meters=meters, series_uid=series.uid)
         try:
             child = Child(self.python, self._request(remaining, resolved), first.settings.environment)
