@@ -23,12 +23,11 @@ from schema.record import Placement
 from worker.builds import find_named
 from worker.fingerprint.take import take
 from worker.journal import lives
-from worker.lock import HostLock
+from worker.lock import WAIT_SECONDS, HostLock
 from worker.recovery import recover, trim
 from worker.supervisor import Supervisor
 
 Event = dict[str, Any]
-LOCK_WAIT_SECONDS = 24 * 3600.0
 SETTLE_SECONDS = 10.0
 
 
@@ -97,7 +96,7 @@ def _measure_group(group: dict[str, Any], home: str, python: str) -> Iterator[Ev
     holder = lock.try_acquire(f"tokfleet group {group['group_uid']}")
     if holder is not None:
         yield {"event": "stage", "stage": "wait", "text": f"waiting for the host: {holder.describe()}"}
-        lock.acquire(LOCK_WAIT_SECONDS)
+        lock.acquire(WAIT_SECONDS)
     with lock:
         value = decode(Group, group)
         build = find_named(value.build, Path(home), python)

@@ -229,10 +229,7 @@ def driving(driver: Driver) -> Iterator[Driver]:
 
 def label(job: Job) -> str:
     """Return a job as people read it: model, test, build, and what differs from the default settings."""
-    settings = [f"{name}={value}" for name, value in job.settings.beyond_defaults().items()]
-    build = [f"build={job.build}"] * (job.build != "default")
-    which = [f"round={job.replica + 1}"] * bool(job.across or job.replica)
-    return " ".join(part for part in (model_name(job.model), job.test.name, *which, *build, *settings) if part)
+    return " ".join(part for part in (model_name(job.model), job.test.name, *job.deviations()) if part)
 
 
 def model_name(model: ModelRef) -> str:

@@ -20,6 +20,8 @@ from schema.record import ModelFacts
 from schema.tables import attempt, build, hardware, host, job, model, probe
 
 Fields = Mapping[Any, Any]
+Made = dict[int, Probe]
+"""Probes by the number of their row."""
 
 CANDIDATES = 50
 """So many probes of a kind are looked at, newest first."""
@@ -58,7 +60,7 @@ def settle_attempt(connection: Connection, attempt_id: int) -> None:
 
 def settle_after(connection: Connection, value: Probe, host_id: int) -> None:
     """Fill in anew the attempts on which a probe of this host, that was just stored, may bear."""
-    if value.hardware_id is None:
+    if value.hardware_id is None or value.value is None or value.kind == "memory_copy":
         return
     bears = attempt.c.started_at >= instant(value.taken_at)
     if value.series_uid is not None:
@@ -74,20 +76,21 @@ def settle_hardware(connection: Connection, hardware_id: str) -> None:
 def limits_of(connection: Connection, attempt_uid: str) -> Limits | None:
     """Return what the attempt with this uid was settled from; None where there is none that measured."""
     row = connection.execute(_QUERY.where(attempt.c.attempt_uid == attempt_uid)).mappings().first()
-    return None if row is None else _limits(connection, row)
+    return None if row is None else _limits(connection, row, {})
 
 
 def _settle(connection: Connection, *terms: ColumnElement[bool]) -> None:
+    made: Made = {}
     for row in connection.execute(_QUERY.where(*terms)).mappings().all():
-        found = _limits(connection, row)
+        found = _limits(connection, row, made)
         used = select(probe.c.id).where(probe.c.probe_uid == found.probe_uid).scalar_subquery()
         values = {**asdict(found.roof), "probe_id": used}
         connection.execute(update(attempt).where(attempt.c.id == row["id"]).values(values))
 
 
-def _limits(connection: Connection, row: Fields) -> Limits:
+def _limits(connection: Connection, row: Fields, made: Made) -> Limits:
     rates, facts = _rates(row), _model(row)
-    machine = _machine(connection, row, rates)
+    machine = _machine(connection, row, rates, made)
     return Limits(rates=rates, model=facts, machine=machine, roof=roof(rates, facts, machine))
 
 
@@ -140,14 +143,14 @@ def _no_device_helps(row: Fields) -> bool:
     return row["gpu_offload"] is False or row["devices"] == "none" or _effective(row, "no_op_offload") == "on"
 
 
-def _machine(connection: Connection, row: Fields, rates: Rates) -> Machine:
+def _machine(connection: Connection, row: Fields, rates: Rates, made: Made) -> Machine:
     if row["hardware_id"] is None:
         return Machine()
     if rates.place == "gpu":
-        return Machine(reading=_gpu_probe(row, _probes(connection, row, "gpu_memory")))
-    reading = _probes(connection, row, "memory_read")
-    gemm = _probes(connection, row, "gemm_f32")
-    n_threads = rates.n_threads_batch or rates.n_threads
+        return Machine(reading=_gpu_probe(row, _probes(connection, row, "gpu_memory", made)))
+    reading = _probes(connection, row, "memory_read", made)
+    gemm = _probes(connection, row, "gemm_f32", made)
+    n_threads = rates.prompt_threads
     return Machine(
         reading=reading_probe(reading, row["series_uid"], n_threads if rates.test.kind == "pp" else rates.n_threads),
         curve=curve_probe(reading),
@@ -168,8 +171,11 @@ def _gpu_probe(row: Fields, probes: Sequence[Probe]) -> Probe | None:
     return next(iter(newest.values()))
 
 
-def _probes(connection: Connection, row: Fields, kind: Kind) -> list[Probe]:
-    """Return the probes of this kind that fit the attempt, newest first: of its series, or from before it."""
+def _probes(connection: Connection, row: Fields, kind: Kind, made: Made) -> list[Probe]:
+    """Return the probes of this kind that fit the attempt, newest first: of its series, or from before it.
+
+    The attempts of a series have most of theirs in common: each is made once, and kept in `made`.
+    """
     fits = probe.c.taken_at <= row["started_at"]
     if row["series_uid"] is not None:
         fits = or_(fits, probe.c.series_uid == row["series_uid"])
@@ -182,4 +188,6 @@ def _probes(connection: Connection, row: Fields, kind: Kind) -> list[Probe]:
         .order_by(probe.c.taken_at.desc(), probe.c.id.desc())
         .limit(CANDIDATES)
     )
-    return [probe_value(found) for found in connection.execute(query).mappings()]
+    found = connection.execute(query).mappings().all()
+    made |= {each["id"]: probe_value(each) for each in found if each["id"] not in made}
+    return [made[each["id"]] for each in found]

@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orchestrator.report import duration, rate_text
+from orchestrator.report import duration, minute, model_of, rate_text
 from orchestrator.roofline import BEYOND_DOUBT, MEMORY_MBU, Limits, gemm_curve, limit_of_reading
 from orchestrator.tables import escape
-from orchestrator.token_traffic import decode_traffic, mean_context, pass_bytes
+from orchestrator.token_traffic import mean_context, pass_bytes
 from schema.host import MemoryModules
 from schema.probe import Probe
 
@@ -40,21 +40,18 @@ def size(n_bytes: float) -> str:
 
 def _headline(row: Row) -> str:
     rate = rate_text(row.get("avg_ts"), row.get("stddev_ts"), True)
-    when = str(row.get("test_time") or "")[:16].replace("T", " ")
-    return f"{_what(row)}, {when}: {rate} t/s over {row.get('n_samples')} repetitions."
+    return f"{_what(row)}, {minute(row.get('test_time'))}: {rate} t/s over {row.get('n_samples')} repetitions."
 
 
 def _what(row: Row) -> str:
-    model = str(row.get("model") or row.get("model_filename") or "?").rpartition("/")[2]
-    return escape(f"{model} {row.get('test')} on {row.get('host') or row.get('host_uid')}")
+    return escape(f"{model_of(row)} {row.get('test')} on {row.get('host') or row.get('host_uid')}")
 
 
 def _decode(limits: Limits, modules: MemoryModules | None) -> Iterator[str]:
-    rates, model, found = limits.rates, limits.model, limits.roof
+    rates, found = limits.rates, limits.roof
     if not (rates.test.n_gen or rates.test.n_verify):
         return
-    traffic = decode_traffic(model, rates.test, rates.type_k, rates.type_v) if model else None
-    if traffic is None or model is None:
+    if found.bytes_per_token is None:
         yield "What a token reads is not known: the header of the model file was not stored with this result."
         return
     yield f"{_reading_of_a_token(limits)}{_sharing(limits)}"
@@ -66,7 +63,8 @@ def _decode(limits: Limits, modules: MemoryModules | None) -> Iterator[str]:
     share = f" {rate_text(rates.gen_ts)} t/s is {found.mbu:.2f} of that." if found.mbu is not None else ""
     yield (
         f"{_reader(limits)} {bandwidth / 1e9:.1f} GB/s ({_source(reading, rates.n_threads)}), and "
-        f"{bandwidth / 1e9:.1f} GB/s ÷ {size(traffic.total)} = {rate_text(found.ceiling_ts)} t/s is the ceiling.{share}"
+        f"{bandwidth / 1e9:.1f} GB/s ÷ {size(found.bytes_per_token)} = {rate_text(found.ceiling_ts)} t/s is the "
+        f"ceiling.{share}"
     )
     theory = modules.theoretical_bandwidth_bytes_per_second if modules and rates.place == "cpu" else None
     if theory:
@@ -112,7 +110,7 @@ def _reader(limits: Limits) -> str:
 
 
 def _source(probe: Probe, n_threads: int | None) -> str:
-    words = [f"probe {probe.taken_at[:16].replace('T', ' ')}"]
+    words = [f"probe {minute(probe.taken_at)}"]
     if probe.theoretical:
         words.append(f"{probe.method}, computed, not measured")
     elif n_threads not in probe.curve():
@@ -135,11 +133,11 @@ def _prefill(limits: Limits) -> Iterator[str]:
     if found.mfu is None or gemm is None or found.flop_per_s is None:
         yield f"{text}. What this machine can compute was not measured before: `tokfleet probe` does."
         return
-    threads = rates.n_threads_batch or rates.n_threads
+    threads = rates.prompt_threads
     made = "" if threads in gemm_curve(gemm) else ", between two measured numbers of threads"
     yield (
         f"{text}, {found.mfu:.2f} of the {found.flop_per_s / 1e9:.0f} GFLOP/s of an f32 matrix product with {threads} "
-        f"threads (probe {gemm.taken_at[:16].replace('T', ' ')}{made}). That is a proxy, since quantised weights are "
+        f"threads (probe {minute(gemm.taken_at)}{made}). That is a proxy, since quantised weights are "
         "computed otherwise, and may be above 1."
     )
 

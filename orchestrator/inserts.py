@@ -99,9 +99,10 @@ def save_record(connection: Connection, record: Record) -> bool:
         connection.execute(sample.insert(), rows.sample_rows(record, attempt_id))
     if record.conditions:
         connection.execute(condition.insert(), rows.condition_row(record.conditions, attempt_id))
-    settle_attempt(connection, attempt_id)
-    if record.series_uid is not None:
-        mark_unsteady(connection, record.series_uid)
+    if record.status == "measured":
+        settle_attempt(connection, attempt_id)
+        if record.series_uid is not None:
+            mark_unsteady(connection, record.series_uid)
     return True
 
 

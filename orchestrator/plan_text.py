@@ -53,9 +53,7 @@ def _jobs(plan: Plan, width: int | None) -> list[str]:
 
 def _row(job: Job, plan: Plan, with_host: bool) -> Sequence[object]:
     seconds = plan.expected_seconds.get(job.job_uid)
-    build = [f"round={job.replica + 1}"] * bool(job.across or job.replica)
-    build += [f"build={job.build}"] * (job.build != "default")
-    settings = " ".join([*build, *(f"{name}={value}" for name, value in job.settings.beyond_defaults().items())])
+    settings = " ".join(job.deviations())
     model = os.path.basename(job.model.spec) if job.model.source == "path" else job.model.spec
     row = (escape(model), job.test.name, settings or "defaults", job.repetitions, _time(seconds))
     return (escape(plan.hostnames[job.host_uid]), *row) if with_host else row

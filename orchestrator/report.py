@@ -90,10 +90,10 @@ def results_table(rows: Sequence[Row], width: int | None = None) -> list[str]:
     names = ["when", "run", "host", "model", "test", *settings, "t/s", *extras, "quality", *ids]
     cells = [
         [
-            str(row.get("test_time") or "")[:16].replace("T", " ") or None,
+            minute(row.get("test_time")) or None,
             row.get("run_name"),
             row.get("host"),
-            _model(row),
+            model_of(row),
             row.get("test"),
             *(_setting(row, name) for name in settings),
             rate_text(row.get("avg_ts"), row.get("stddev_ts"), True),
@@ -112,9 +112,9 @@ def failures_table(rows: Sequence[Row], width: int | None = None) -> list[str]:
     names = ["when", "run", "host", "model", "test", "stage", "message"]
     cells = [
         [
-            str(row.get("test_time") or "")[:16].replace("T", " ") or None,
+            minute(row.get("test_time")) or None,
             *(row.get(name) for name in ("run_name", "host")),
-            _model(row),
+            model_of(row),
             *(row.get(name) for name in ("test", "stage", "message")),
         ]
         for row in rows
@@ -167,7 +167,7 @@ def _cells(row: Row, hosts: list[str], settings: list[str], extras: list[str], f
     load = row.get("load_seconds")
     return [
         *(row.get(name) for name in hosts),
-        _model(row),
+        model_of(row),
         row.get("test"),
         *(_setting(row, name) for name in settings),
         rate_text(_prefill(row), row.get("stddev_ts"), row.get("kind") == "pp"),
@@ -240,14 +240,20 @@ def _decode(row: Row) -> float | None:
     return rate
 
 
-def _model(row: Row) -> str:
+def minute(time: object) -> str:
+    """Return a time as `2026-01-02 03:04`, an empty text for none."""
+    return str(time or "")[:16].replace("T", " ")
+
+
+def model_of(row: Row) -> str:
+    """Return the name of the row's model without directories."""
     name = row.get("model") or row.get("model_filename") or "?"
     return str(name).rpartition("/")[2]
 
 
 def _what(row: Row, settings: Sequence[str]) -> str:
     told = [f"{name}={row.get(f'asked_{name}')}" for name in settings]
-    return escape(" ".join([_model(row), str(row.get("test")), *told]))
+    return escape(" ".join([model_of(row), str(row.get("test")), *told]))
 
 
 def _first_line(text: Any) -> str:

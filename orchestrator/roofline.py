@@ -52,6 +52,11 @@ class Rates:
     prompt_on_cpu: bool = True
     undisturbed: bool = True
 
+    @property
+    def prompt_threads(self) -> int | None:
+        """How many threads computed the prompt."""
+        return self.n_threads_batch or self.n_threads
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
@@ -202,7 +207,7 @@ def _reading(rates: Rates, machine: Machine) -> float | None:
 def _gemm(rates: Rates, machine: Machine) -> float | None:
     if machine.gemm is None or not rates.prompt_on_cpu:
         return None
-    return between(gemm_curve(machine.gemm), rates.n_threads_batch or rates.n_threads) or None
+    return between(gemm_curve(machine.gemm), rates.prompt_threads) or None
 
 
 def _bound(
@@ -231,7 +236,7 @@ def _prefill_bound(rates: Rates, model: ModelFacts | None, machine: Machine, mfu
     if model is None or not rates.prompt_ts or not rates.prompt_on_cpu:
         return None
     n_tokens = min(rates.test.n_prompt * rates.test.n_parallel, rates.n_ubatch or rates.test.n_prompt)
-    weights, n_threads = pass_bytes(model, n_tokens), rates.n_threads_batch or rates.n_threads
+    weights, n_threads = pass_bytes(model, n_tokens), rates.prompt_threads
     reading = between(machine.reading.curve(), n_threads) if machine.reading else None
     if weights and reading and rates.prompt_ts * weights / n_tokens >= MEMORY_MBU * reading:
         return "cores" if limit_of_reading(machine.curve, n_threads) == "cores" else "memory"

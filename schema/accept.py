@@ -74,9 +74,7 @@ def check_record(record: Record) -> None:
     """Raise StoreError where a value of `record` must not be stored, or its parts contradict each other."""
     what = f"The record of attempt {record.attempt_uid!r:.80}"
     _check(record, what)
-    for uid in ("attempt_uid", "job_uid", "run_uid", "host_uid"):
-        if not getattr(record, uid):
-            raise StoreError(f"{what} was refused: {uid} is empty.")
+    _check_named(record, what, "attempt_uid", "job_uid", "run_uid", "host_uid")
     if record.status == "measured" and not record.samples:
         raise StoreError(f"{what} was refused: status is 'measured' but samples is empty.")
     if (record.status == "failed") != (record.failure is not None):
@@ -91,8 +89,7 @@ def check_fingerprint(fingerprint: Fingerprint) -> None:
     """Raise StoreError where a value of `fingerprint` must not be stored."""
     what = f"The fingerprint of host {fingerprint.hostname!r:.80}"
     _check(fingerprint, what)
-    if not fingerprint.host_uid:
-        raise StoreError(f"{what} was refused: host_uid is empty.")
+    _check_named(fingerprint, what, "host_uid")
     _check_evidence(fingerprint.evidence, what)
 
 
@@ -100,11 +97,15 @@ def check_probe(probe: Probe) -> None:
     """Raise StoreError where a value of `probe` must not be stored."""
     what = f"The probe {probe.probe_uid!r:.80}"
     _check(probe, what)
-    for uid in ("probe_uid", "host_uid"):
-        if not getattr(probe, uid):
-            raise StoreError(f"{what} was refused: {uid} is empty.")
+    _check_named(probe, what, "probe_uid", "host_uid")
     if probe.value is not None and probe.value <= 0:
         raise StoreError(f"{what} was refused: value is {probe.value}, but must be above zero.")
+
+
+def _check_named(value: Any, what: str, *uids: str) -> None:
+    for uid in uids:
+        if not getattr(value, uid):
+            raise StoreError(f"{what} was refused: {uid} is empty.")
 
 
 def _check_evidence(evidence: Evidence | None, what: str) -> None:

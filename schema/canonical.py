@@ -1,6 +1,7 @@
 """Canonical JSON, its digest, and the way back from JSON into frozen dataclasses (stdlib only)."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import types
@@ -51,8 +52,12 @@ def _decode_union(options: tuple[Any, ...], value: Any) -> Any:
     return _decode(shaped[0], value) if shaped else value
 
 
+_hints = functools.cache(typing.get_type_hints)
+"""The types of a class's fields; to find them anew for each value took most of the time."""
+
+
 def _decode_dataclass(cls: type, value: Any) -> Any:
     if not isinstance(value, dict):
         raise TypeError(f"{cls.__name__} needs an object, got {type(value).__name__}")
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     return cls(**{key: _decode(hints.get(key, Any), item) for key, item in value.items()})

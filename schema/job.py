@@ -112,6 +112,12 @@ class Job:
         """UNIQUE(run, host, config_key, replica) as one name."""
         return digest(["job", self.run_uid, self.host_uid, self.config_key, self.replica])[:32]
 
+    def deviations(self) -> list[str]:
+        """Return in words its round, its build and its settings, as far as they are not the default ones."""
+        told = [f"round={self.replica + 1}"] * bool(self.across or self.replica)
+        told += [f"build={self.build}"] * (self.build != "default")
+        return told + [f"{name}={value}" for name, value in self.settings.beyond_defaults().items()]
+
 
 def config_key(test: Test, settings: Settings, model_identity: str, build: str) -> str:
     """Return the key under which results of different hosts and runs are the same question."""

@@ -19,6 +19,9 @@ from schema.errors import HostError
 
 DIRECTORIES = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # noqa: S108 - it must be shared by all users
 FILE_NAME = "tokfleet-host.lock"
+WAIT_SECONDS = 24 * 3600.0
+"""So long a measurement waits for the machine."""
+
 POLL_SECONDS = 0.25
 MAX_BYTES = 4096
 MAX_TEXT = 200

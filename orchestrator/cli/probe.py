@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from schema.host import Fingerprint
     from schema.probe import Probe
 
-LOCK_WAIT_SECONDS = 24 * 3600.0
-
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print everything that was measured, as JSON.")
@@ -52,12 +50,12 @@ def _take(python: str, home: Path) -> "tuple[Fingerprint, Sequence[Probe]]":
     from orchestrator.cli.hosts import build_or_note
     from orchestrator.cli.progress import Progress
     from worker.fingerprint.take import take
-    from worker.lock import HostLock
+    from worker.lock import WAIT_SECONDS, HostLock
     from worker.probe.take import full
 
     lock = HostLock(what="tokfleet probe")
     with (
-        lock.acquire(LOCK_WAIT_SECONDS, lambda holder: note(f"waiting for the machine: {holder.describe()}")),
+        lock.acquire(WAIT_SECONDS, lambda holder: note(f"waiting for the machine: {holder.describe()}")),
         Progress(0) as show,
     ):
         show.stage("looking at this machine")

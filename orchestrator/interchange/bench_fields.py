@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable, Mapping
 
 from orchestrator.interchange.found import RefusedError
+from orchestrator.interchange.llama_bench_options import FLASH, plain_shares
+from schema.sweep import MMAP
 
 Cells = Mapping[str, str]
 """A row as written: field -> text; a field without a value is left out."""
@@ -20,7 +22,6 @@ _NOT_FINITE = re.compile(r"[+-]?(?:nan(?:\([a-z0-9]*\))?|inf(?:inity)?|1\.#[A-Z0
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _CONTROL = re.compile("[\0-\x1f\x7f\ud800-\udfff]")
 _SWITCH = {"0": "off", "1": "on", "false": "off", "true": "on"}
-_FLASH = _SWITCH | {"-1": "auto", "off": "off", "on": "on", "auto": "auto", "disabled": "off", "enabled": "on"}
 
 
 def integer(text: str) -> int:
@@ -88,10 +89,7 @@ def _shares(text: str) -> str:
     """Return the shares of devices as a sweep file has them: `0.00` is `0`, `5.00/5.00` is `5/5`."""
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?([/;][0-9]{1,9}(\.[0-9]{1,6})?)*", text):
         raise RefusedError(f"{text!r:.60} is no split of tensors such as 3.00/1.00")
-    shares = [f"{float(share):.6f}".rstrip("0").rstrip(".") for share in re.split("[/;]", text)]
-    while len(shares) > 1 and shares[-1] == "0":
-        shares.pop()
-    return "/".join(shares)
+    return plain_shares(re.split("[/;]", text))
 
 
 def _overrides(text: str) -> str:
@@ -117,7 +115,7 @@ SETTINGS: dict[str, Callable[[str], int | str]] = {
     "n_threads": count,
     "type_k": _cache_type,
     "type_v": _cache_type,
-    "flash_attn": _one_of(_FLASH),
+    "flash_attn": _one_of(FLASH),
     "n_gpu_layers": _layers,
     "n_cpu_moe": count,
     "split_mode": _word,
@@ -187,7 +185,7 @@ def settings_of(cells: Cells) -> dict[str, int | str]:
     found = {name: read_field(name, read, cells[name]) for name, read in SETTINGS.items() if name in cells}
     old = {name: str(read_field(name, _switch, cells[name])) for name in OLD_SWITCHES if name in cells}
     if "load_mode" not in found and ("use_mmap" in old or "use_direct_io" in old):
-        mapped = {"on": "mmap", "off": "none", None: None}[old.get("use_mmap")]
+        mapped = MMAP.get(old.get("use_mmap", ""))
         mode = "dio" if old.get("use_direct_io") == "on" else mapped
         found |= {"load_mode": mode} if mode else {}
     if "f16_kv" in old:

@@ -18,11 +18,6 @@ class FileText:
     notes: tuple[str, ...] = ()
     damage: tuple[int, str] | None = None
 
-    @property
-    def cut(self) -> bool:
-        """Whether the last line has no end."""
-        return bool(self.lines and self.lines[-1])
-
 
 def decode(raw: bytes) -> FileText | None:
     """Return `raw` as text; None where it is not text at all."""

@@ -21,7 +21,7 @@ from orchestrator.interchange.llama_bench_options import (
 )
 from schema.errors import UsageError
 from schema.settings import Settings
-from schema.sweep import READERS, Sweep, parse_sweep
+from schema.sweep import MMAP, READERS, Sweep, parse_sweep
 from schema.sweep_tests import MAX_TOKENS
 from schema.sweep_values import BadValueError, whole_number
 from schema.yaml_file import Scalar
@@ -146,7 +146,7 @@ def _older_load_modes(values: Values) -> list[Value]:
     mmap, dio = values.pop("params.mmap", []), values.pop("params.dio", [])
     if not mmap and not dio:
         return []
-    mapped = [{"on": "mmap", "off": "none"}[str(value)] for value in mmap or ["on"]]
+    mapped = [MMAP[str(value)] for value in mmap or ["on"]]
     modes = [mode for direct in dio or ["off"] for mode in (["dio"] if direct == "on" else mapped)]
     return [*dict.fromkeys(modes)]
 

@@ -18,11 +18,12 @@ LARGEST = 2**31 - 1
 MOST_VALUES = 256
 _PRIORITY = {str(number): word for word, number in PRIORITIES.items()}
 NUMA = {"": "distribute", "distribute": "distribute", "isolate": "isolate", "numactl": "numactl"}
-_FLASH = {
-    **dict.fromkeys(("1", "on", "enabled", "true"), "on"),
-    **dict.fromkeys(("0", "off", "disabled", "false"), "off"),
-    **dict.fromkeys(("-1", "auto"), "auto"),
+FLASH = {
+    **{"0": "off", "1": "on", "false": "off", "true": "on"},
+    **{"-1": "auto", "off": "off", "on": "on", "auto": "auto", "disabled": "off", "enabled": "on"},
 }
+"""Every word that llama-bench has ever had for flash attention."""
+
 _RANGE = re.compile(r"(-?[0-9]{1,10})(?:-([0-9]{1,10})(?:([+*])([0-9]{1,10}))?)?")
 _SHARE = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
 
@@ -173,11 +174,16 @@ def _shares(text: str) -> list[Value]:
             shares.pop()
         if not all(_SHARE.fullmatch(share) for share in shares):
             raise ValueError("write the shares of one run with a slash between them, such as 3/1")
-        plain = [f"{float(share):.6f}".rstrip("0").rstrip(".") for share in shares]
-        while len(plain) > 1 and plain[-1] == "0":
-            plain.pop()
-        found.append("/".join(plain))
+        found.append(plain_shares(shares))
     return found
+
+
+def plain_shares(shares: Sequence[str]) -> str:
+    """Return the shares of devices joined by slashes, as short as can be: `5.00`, `5.00`, `0.00` is `5/5`."""
+    plain = [f"{float(share):.6f}".rstrip("0").rstrip(".") for share in shares]
+    while len(plain) > 1 and plain[-1] == "0":
+        plain.pop()
+    return "/".join(plain)
 
 
 def _overrides(text: str) -> list[Value]:
@@ -209,7 +215,7 @@ OPTIONS = (
     Option(("-sm", "--split-mode"), "params.split_mode", _same(SPLIT_MODES)),
     Option(("-mg", "--main-gpu"), "params.main_gpu", whole_numbers, replaces=True),
     Option(("-nkvo", "--no-kv-offload"), "params.no_kv_offload", _bits),
-    Option(("-fa", "--flash-attn"), "params.flash_attn", _words(_FLASH, "write on, off or auto")),
+    Option(("-fa", "--flash-attn"), "params.flash_attn", _words(FLASH, "write on, off or auto")),
     Option(("-dev", "--device"), "params.devices", _devices),
     Option(("-lm", "--load-mode"), "params.load_mode", _same(LOAD_MODES)),
     Option(("-mmp", "--mmap"), "params.mmap", _bits),
