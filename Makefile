@@ -6,7 +6,7 @@ SHELL := /bin/sh
 .SUFFIXES:
 # Every step installs into the same environment, so one after the other, whatever -j says.
 .NOTPARALLEL:
-.PHONY: help install engine demo test lint lock clean
+.PHONY: help install engine demo test test-cluster test-long lint lock clean
 
 ifneq ($(words $(CURDIR)),1)
 $(error The folder "$(CURDIR)" has a blank in its path, which Python environments and CMake do not bear. Move it, then run make again)
@@ -26,7 +26,7 @@ ifneq ($(shell $(VENV_PYTHON) -S -E -c '' 2>/dev/null && cat .venv/.path 2>/dev/
 endif
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 install: engine .venv/.package ## install tokfleet and all it needs into .venv
 
@@ -38,6 +38,14 @@ demo: install ## run examples/demo.yaml on this machine and show the results
 
 test: install .venv/.dev ## run all tests; ARGS="-k name" goes to pytest
 	@$(VENV_PYTHON) -m pytest $(ARGS)
+
+test-cluster: install .venv/.dev ## run a lab of several hosts in namespaces of this machine; needs root, sshd and rsync
+	@$(VENV_PYTHON) -m tests.cluster.needs
+	@$(VENV_PYTHON) -m pytest -m "cluster and not long" tests/cluster $(ARGS)
+
+test-long: install .venv/.dev ## run what takes hours of cut links and busy hosts; needs what test-cluster needs
+	@$(VENV_PYTHON) -m tests.cluster.needs
+	@$(VENV_PYTHON) -m pytest -s -m long tests/cluster $(ARGS)
 
 lint: install .venv/.dev ## check style, types and the import rules
 	@$(VENV_PYTHON) -m ruff check .

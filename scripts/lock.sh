@@ -18,7 +18,8 @@ compile() {
 }
 
 # llama-cpp-python is compiled for the machine it runs on, apart from the rest: see scripts/install_engine.py.
-compile run pyproject.toml --all-extras --no-emit-package llama-cpp-python "$@"
+# pyarrow is large and only `export --to parquet` needs it: it stands in dev.lock, for the tests.
+compile run pyproject.toml --extra worker --extra nvidia --extra postgres --no-emit-package llama-cpp-python "$@"
 compile build --group pyproject.toml:build --constraint requirements/run.lock "$@"
 compile dev --group pyproject.toml:dev --constraint requirements/run.lock --constraint requirements/build.lock "$@"
 
