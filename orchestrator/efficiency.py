@@ -6,25 +6,19 @@ stale where what it was computed from comes later. So it is filled when the atte
 probe arrives that bears on it, or the facts of its machine: what is stored is what computing now would give.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, or_, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, or_, select, update
 
-from orchestrator.machine_rows import instant, probe_value
+from orchestrator.candidates import Candidates, Fields
+from orchestrator.machine_rows import instant
 from orchestrator.roofline import Limits, Machine, Place, Rates, between, curve_probe, gemm_curve, reading_probe, roof
 from schema.job import Test
-from schema.probe import Kind, Probe
+from schema.probe import Probe
 from schema.record import ModelFacts
-from schema.tables import attempt, build, hardware, host, job, model, probe
-
-Fields = Mapping[Any, Any]
-Made = dict[int, Probe]
-"""Probes by the number of their row."""
-
-CANDIDATES = 50
-"""So many probes of a kind are looked at, newest first."""
+from schema.tables import attempt, build, hardware, job, model
 
 DISTURBED = ("contended", "throttled", "limited")
 
@@ -53,9 +47,9 @@ _QUERY = (
 )
 
 
-def settle_attempt(connection: Connection, attempt_id: int) -> None:
-    """Fill in how close the attempt came to the limits of its machine, as far as they are known now."""
-    _settle(connection, attempt.c.id == attempt_id)
+def settle_attempts(connection: Connection, attempt_ids: Sequence[int]) -> None:
+    """Fill in how close the attempts came to the limits of their machines, as far as they are known now."""
+    _settle(connection, attempt.c.id.in_(attempt_ids))
 
 
 def settle_after(connection: Connection, value: Probe, host_id: int) -> None:
@@ -76,21 +70,23 @@ def settle_hardware(connection: Connection, hardware_id: str) -> None:
 def limits_of(connection: Connection, attempt_uid: str) -> Limits | None:
     """Return what the attempt with this uid was settled from; None where there is none that measured."""
     row = connection.execute(_QUERY.where(attempt.c.attempt_uid == attempt_uid)).mappings().first()
-    return None if row is None else _limits(connection, row, {})
+    return None if row is None else _limits(row, Candidates(connection, [row]))
 
 
 def _settle(connection: Connection, *terms: ColumnElement[bool]) -> None:
-    made: Made = {}
-    for row in connection.execute(_QUERY.where(*terms)).mappings().all():
-        found = _limits(connection, row, made)
-        used = select(probe.c.id).where(probe.c.probe_uid == found.probe_uid).scalar_subquery()
-        values = {**asdict(found.roof), "probe_id": used}
-        connection.execute(update(attempt).where(attempt.c.id == row["id"]).values(values))
+    found = connection.execute(_QUERY.where(*terms)).mappings().all()
+    candidates = Candidates(connection, found)
+    values = []
+    for row in found:
+        limits = _limits(row, candidates)
+        values.append({**asdict(limits.roof), "probe_id": candidates.ids.get(limits.probe_uid), "own_id": row["id"]})
+    if values:
+        connection.execute(update(attempt).where(attempt.c.id == bindparam("own_id")), values)
 
 
-def _limits(connection: Connection, row: Fields, made: Made) -> Limits:
+def _limits(row: Fields, candidates: Candidates) -> Limits:
     rates, facts = _rates(row), _model(row)
-    machine = _machine(connection, row, rates, made)
+    machine = _machine(row, rates, candidates)
     return Limits(rates=rates, model=facts, machine=machine, roof=roof(rates, facts, machine))
 
 
@@ -143,13 +139,13 @@ def _no_device_helps(row: Fields) -> bool:
     return row["gpu_offload"] is False or row["devices"] == "none" or _effective(row, "no_op_offload") == "on"
 
 
-def _machine(connection: Connection, row: Fields, rates: Rates, made: Made) -> Machine:
+def _machine(row: Fields, rates: Rates, candidates: Candidates) -> Machine:
     if row["hardware_id"] is None:
         return Machine()
     if rates.place == "gpu":
-        return Machine(reading=_gpu_probe(row, _probes(connection, row, "gpu_memory", made)))
-    reading = _probes(connection, row, "memory_read", made)
-    gemm = _probes(connection, row, "gemm_f32", made)
+        return Machine(reading=_gpu_probe(row, candidates.fitting(row, "gpu_memory")))
+    reading = candidates.fitting(row, "memory_read")
+    gemm = candidates.fitting(row, "gemm_f32")
     n_threads = rates.prompt_threads
     return Machine(
         reading=reading_probe(reading, row["series_uid"], n_threads if rates.test.kind == "pp" else rates.n_threads),
@@ -169,25 +165,3 @@ def _gpu_probe(row: Fields, probes: Sequence[Probe]) -> Probe | None:
     if not alike or (several and _effective(row, "split_mode") != "layer"):
         return None
     return next(iter(newest.values()))
-
-
-def _probes(connection: Connection, row: Fields, kind: Kind, made: Made) -> list[Probe]:
-    """Return the probes of this kind that fit the attempt, newest first: of its series, or from before it.
-
-    The attempts of a series have most of theirs in common: each is made once, and kept in `made`.
-    """
-    fits = probe.c.taken_at <= row["started_at"]
-    if row["series_uid"] is not None:
-        fits = or_(fits, probe.c.series_uid == row["series_uid"])
-    query = (
-        select(probe, host.c.host_uid)
-        .join(host, host.c.id == probe.c.host_id)
-        .where(probe.c.host_id == row["host_id"], probe.c.kind == kind, probe.c.value.is_not(None), fits)
-        .where(probe.c.hardware_id == row["hardware_id"])
-        .where(or_(probe.c.allocation_id.is_(None), probe.c.allocation_id == row["allocation_id"]))
-        .order_by(probe.c.taken_at.desc(), probe.c.id.desc())
-        .limit(CANDIDATES)
-    )
-    found = connection.execute(query).mappings().all()
-    made |= {each["id"]: probe_value(each) for each in found if each["id"] not in made}
-    return [made[each["id"]] for each in found]

@@ -10,6 +10,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from orchestrator.machine_rows import instant, text_of
+from schema.canonical import digest
 from schema.job import Job, ModelRef, Test
 from schema.record import Conditions, ModelFacts, Record, Sample, Value
 from schema.run import Run
@@ -119,6 +120,11 @@ def attempt_row(record: Record, test: Test) -> Row:
         **_failure(record),
         **(asdict(record.placement) if record.placement else {}),
     }
+
+
+def subject_key(record: Record, model_identity: str, config_key: str) -> str:
+    """Return the key that attempts share of which only the newest is in `latest`."""
+    return digest([record.host_uid, record.hardware_id, model_identity, record.build_id, config_key])[:32]
 
 
 def sample_rows(record: Record, attempt_id: int) -> list[Row]:

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from orchestrator.sqlite_file import open_writer
+from orchestrator.store_url import identity
 from schema.canonical import digest
 from schema.errors import SchemaMismatchError, StoreError, StoreUnavailableError
 
@@ -58,8 +59,11 @@ Write = Callable[[list[Entry]], object]
 
 
 def spool_path(home: Path, url: str) -> Path:
-    """Return where what is meant for the store at `url` waits: it must never reach another one."""
-    return home / f"spool-{digest(url)[:12]}.sqlite"
+    """Return where what is meant for the store at `url` waits: it must never reach another one.
+
+    A new password, or another user of the same PostgreSQL database, finds what waits for it all the same.
+    """
+    return home / f"spool-{digest(identity(url))[:12]}.sqlite"
 
 
 class Spool:

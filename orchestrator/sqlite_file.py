@@ -10,7 +10,9 @@ import stat
 import time
 from pathlib import Path
 
-from schema.errors import SchemaMismatchError, StoreError, StoreUnavailableError
+from orchestrator import revision
+from orchestrator.revision import Revisions
+from schema.errors import StoreError, StoreUnavailableError
 from schema.revisions import REVISIONS
 
 BUSY_SECONDS = 30.0
@@ -137,7 +139,7 @@ def open_writer(path: Path, *, create: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def revisions(connection: sqlite3.Connection) -> tuple[str, ...] | None:
+def revisions(connection: sqlite3.Connection) -> Revisions:
     """Return the rows of the version table, () where tables lack one, None where there is no table at all."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if "alembic_version" in tables:
@@ -147,36 +149,16 @@ def revisions(connection: sqlite3.Connection) -> tuple[str, ...] | None:
 
 def check_revision(path: Path, connection: sqlite3.Connection, known: tuple[str, ...] = REVISIONS) -> None:
     """Raise SchemaMismatchError unless the store has the newest revision that is `known`; StoreError if it is none."""
-    found = revisions(connection)
-    if found is None:
-        raise StoreError(f"No run was stored yet at {path}: the database is empty. `tokfleet run SWEEP.yaml` fills it.")
-    if not found:
-        raise StoreError(
-            f"The database {path} has tables but no version of tokfleet's: another program made them, or "
-            f"the version was lost, which a backup brings back. {_ELSEWHERE}"
-        )
-    if len(found) > 1:
-        raise SchemaMismatchError(
-            f"The database {path} claims {len(found)} versions at once: {', '.join(found)}. Restore a backup, "
-            "or delete the wrong rows of its table alembic_version; `tokfleet db check` tells more."
-        )
-    if found[0] not in known:
-        raise SchemaMismatchError(newer(path, connection, found[0]))
-    if found[0] != known[-1]:
-        raise SchemaMismatchError(
-            f"The database {path} is older (revision {found[0]}) than this tokfleet ({known[-1]}). "
-            "`tokfleet db upgrade` brings it up to date, after a backup."
-        )
+    revision.check_revision(str(path), revisions(connection), lambda: made_by(connection), known)
 
 
-def newer(path: Path, connection: sqlite3.Connection, revision: str) -> str:
-    """Return the sentence that says which tokfleet can use a store of a revision unknown here."""
+def made_by(connection: sqlite3.Connection) -> str | None:
+    """Return which tokfleet made or last upgraded the store, None where it does not say so."""
     try:
         row = connection.execute("SELECT tokfleet_version FROM schema_info").fetchone()
     except sqlite3.Error:
-        row = None
-    wanted = f"tokfleet {row[0]}" if row else "the tokfleet that made it"
-    return f"The database {path} is newer (revision {revision}) than this tokfleet. Install {wanted} or newer."
+        return None
+    return str(row[0]) if row else None
 
 
 def check_store(path: Path) -> None:

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from schema.record import Record
 
+DISTURBED = "contended"
+"""The quality of a result that others disturbed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
@@ -13,6 +16,7 @@ class Standing:
     number: int
     status: str
     final: bool
+    quality: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +32,8 @@ class Verdict:
 def stand(record: Record, others: Sequence[Standing]) -> Verdict:
     """Return how `record` stands among the `others` of its job.
 
-    The first measured attempt is final and stays so. Until there is one, the failed attempt with
+    The first measured attempt is final and stays so, unless others disturbed it: then a later measured one takes
+    its place. Until there is one, the failed attempt with
     the highest number is, but never an interrupted one: its job is still to be done. A number that
     is taken, as when a lost attempt turns up after another was begun, becomes the next free one.
     """
@@ -37,6 +42,9 @@ def stand(record: Record, others: Sequence[Standing]) -> Verdict:
     final = next((other for other in others if other.final), None)
     if final is None:
         return Verdict(number=number, final=not _interrupted(record), superseded=False, replaces=False)
+    if final.status == "measured" and final.quality == DISTURBED and record.status == "measured":
+        later = record.number > final.number
+        return Verdict(number=number, final=later, superseded=not later, replaces=later)
     if final.status == "measured":
         return Verdict(number=number, final=False, superseded=True, replaces=False)
     if _interrupted(record):

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from schema.errors import StoreError
 from schema.host import Evidence, Fingerprint
+from schema.job import Job
 from schema.probe import Probe
 from schema.record import STAGES, Record
+from schema.run import Run
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -28,7 +30,11 @@ LINE_CHARACTERS = 2000
 SAMPLES = 10_000
 ITEMS = 1000
 CHARACTERS = 4000
-LONG_TEXTS = {"message": 20_000, "system_info": 20_000, "cmake_args": 20_000, "log_tail": LINE_CHARACTERS}
+LONG_TEXTS = {"message": 20_000, "system_info": 20_000, "cmake_args": 20_000, "log_tail": LINE_CHARACTERS} | {
+    "sweep_text": 1 << 20,
+    "spec": 5000,
+    "identity": 5000,
+}
 MAY_BE_NEGATIVE = frozenset({"exit_code", "resolved", "value"})
 MAY_BE_ZERO = frozenset({"violation_ns"})
 """What a driver counted, unlike what we timed."""
@@ -68,6 +74,25 @@ def accept_probe(payload: dict[str, Any]) -> Probe:
     probe: Probe = _accept(Probe, payload)
     check_probe(probe)
     return probe
+
+
+def accept_run(payload: Any) -> Run:
+    """Return the run in `payload` (parsed JSON), or raise StoreError naming the field that is wrong."""
+    run: Run = _accept(Run, payload)
+    _check(run, f"The run {run.run_uid!r:.80}")
+    _check_named(run, f"The run {run.run_uid!r:.80}", "run_uid")
+    return run
+
+
+def accept_job(payload: Any) -> Job:
+    """Return the job in `payload` (parsed JSON), or raise StoreError naming the field that is wrong."""
+    job: Job = _accept(Job, payload)
+    what = f"A job of run {job.run_uid!r:.80}"
+    _check(job, what)
+    _check_named(job, what, "run_uid", "host_uid")
+    if not job.model.identity or job.test.n_tokens < 1 or job.repetitions < 1 or job.timeout_seconds <= 0:
+        raise StoreError(f"{what} was refused: it has no model, no tokens, no repetition or no time.")
+    return job
 
 
 def check_record(record: Record) -> None:

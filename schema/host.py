@@ -108,7 +108,10 @@ class Numa:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """What the machine is made of; unknown is None. Nothing here changes with a reinstall or a kernel."""
+    """What the machine is made of; unknown is None. Nothing here changes with a reinstall or a kernel.
+
+    `chassis` is the kind of its case: "portable", "desktop", "server" or "other".
+    """
 
     arch: str
     cpu_name: str | None = None
@@ -126,15 +129,16 @@ class Hardware:
     gpu_status: str = "unknown"
     product_name: str | None = None
     hypervisor: str | None = None
+    chassis: str | None = None
 
     @property
     def hardware_id(self) -> str:
         """Digest of exactly these facts, with the version of their schema.
 
-        Left out is what root alone, a driver or the firmware's tables tell (product, hypervisor, a GPU's name),
+        Left out is what root alone, a driver or the firmware's tables tell (product, case, hypervisor, a GPU's name),
         and the names that tables of ours give to a processor: the keys of its core types stand for them.
         """
-        left_out = {"product_name", "hypervisor", "core_types", "gpus"}
+        left_out = {"product_name", "hypervisor", "chassis", "core_types", "gpus"}
         if self.arch.startswith(("aarch64", "arm", "s390")) and all(one.key for one in self.core_types):
             left_out |= {"cpu_name", "cpu_vendor"} if self.core_types else set()
         facts = {key: value for key, value in asdict(self).items() if key not in left_out}

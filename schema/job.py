@@ -1,5 +1,6 @@
 """What is to be measured: a test, its settings, the model, and the job they make (stdlib only)."""
 
+import functools
 from dataclasses import asdict, dataclass
 from typing import ClassVar, Literal
 
@@ -81,7 +82,7 @@ class ModelRef:
     identity: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: its keys are computed once and kept
 class Job:
     """One test of one model with one set of settings on one host, in one run.
 
@@ -102,12 +103,12 @@ class Job:
     interleaved: bool = False
     across: str | None = None
 
-    @property
+    @functools.cached_property
     def config_key(self) -> str:
         """Hash of test, settings as asked, model and build: the same on every host and in every run."""
         return config_key(self.test, self.settings, self.model.identity, self.build)
 
-    @property
+    @functools.cached_property
     def job_uid(self) -> str:
         """UNIQUE(run, host, config_key, replica) as one name."""
         return digest(["job", self.run_uid, self.host_uid, self.config_key, self.replica])[:32]

@@ -67,6 +67,7 @@ host = Table(
     ref("environment_id", "environment.environment_id"),
     ref("build_id", "build.build_id"),
     *values("sources", "errors", "evidence", "state", "memory_modules"),
+    *values("tags", "notes"),
 )
 
 probe = Table(

@@ -42,7 +42,10 @@ HOSTS = """SELECT
     h.sources AS sources,
     hw.facts AS hardware_facts,
     al.facts AS allocation_facts,
-    e.facts AS environment_facts
+    e.facts AS environment_facts,
+    EPOCH(h.fingerprint_at) AS fingerprint_epoch,
+    h.tags AS tags,
+    h.notes AS notes
 FROM host AS h
 LEFT JOIN hardware AS hw ON hw.hardware_id = h.hardware_id
 LEFT JOIN allocation AS al ON al.allocation_id = h.allocation_id
@@ -72,6 +75,7 @@ PROBES = """SELECT
     p.moment AS moment,
     p.points AS points,
     p.details AS details,
-    p.errors AS errors
+    p.errors AS errors,
+    EPOCH(p.taken_at) AS taken_epoch
 FROM probe AS p
 JOIN host AS h ON h.id = p.host_id"""

@@ -32,7 +32,8 @@ class Sample:
 class Effective:
     """A setting in effect and where it was read.
 
-    `getter`, `log`, `buffers` (sizes of what was allocated, or where), `maps`, `devices`, `affinity`, `process`.
+    `getter`, `log`, `buffers` (sizes of what was allocated, or where), `maps`, `devices`, `affinity`, `process`,
+    `command` (that of the host's admin).
     """
 
     value: Value

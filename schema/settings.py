@@ -23,7 +23,8 @@ class Settings:
 
     `n_threads_batch` `same` means n_threads. `tensor_split` is `3/1` (shares of one run),
     `tensor_buft_overrides` is `PATTERN=BUFFER` joined by `;`, `devices` names joined by `/`. `env` holds
-    variables of the measuring process, `NAME=VALUE` joined by blanks, or `none`.
+    variables of the measuring process, `NAME=VALUE` joined by blanks, or `none`; `host_settings` is what the
+    host itself is set to meanwhile, such as `gpu_power_w=250`, in the same form.
     """
 
     n_batch: int = 2048
@@ -53,6 +54,7 @@ class Settings:
     prio: str = "normal"
     numa: str = "disabled"
     env: str = "none"
+    host_settings: str = "none"
 
     def beyond_defaults(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults, so that a new field never moves an old key."""
@@ -63,10 +65,16 @@ class Settings:
         """The variables of `env` by name."""
         return dict(pair.split("=", 1) for pair in self.env.split() if self.env != "none")
 
+    @property
+    def of_host(self) -> dict[str, str]:
+        """What the host is set to, by name."""
+        return dict(pair.split("=", 1) for pair in self.host_settings.split() if self.host_settings != "none")
+
 
 LOAD_SETTINGS = (
     *("n_gpu_layers", "n_cpu_moe", "split_mode", "main_gpu", "tensor_split", "tensor_buft_overrides", "devices"),
     *("no_host", "repack", "load_mode", "lazy_mode", "cpu_mask", "cpu_strict", "poll", "prio", "numa", "env"),
+    "host_settings",
 )
 """Settings that belong to the process or to loading the model: jobs that share them share a measuring process."""
 

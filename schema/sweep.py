@@ -12,6 +12,7 @@ from schema.job import HUB_FORM, Test
 from schema.problem import raise_problems, show
 from schema.settings import CACHE_TYPES, LOAD_MODES, NUMA_STRATEGIES, PRIORITIES, SPLIT_MODES, Settings
 from schema.sweep_env import environments
+from schema.sweep_host_settings import host_settings
 from schema.sweep_keys import LEVELS, meant
 from schema.sweep_reader import Reader, kind
 from schema.sweep_tests import MAX_TOKENS, read_tests
@@ -129,7 +130,9 @@ def parse_sweep(text: str, filename: str, base: Path) -> Sweep:
         name=reader.one(root.get("name"), lambda scalar: plain_text(scalar, 100)) or Path(filename).stem or "sweep",
         models=_models(reader, root, base),
         tests=read_tests(reader, root.get("tests")),
-        params=_params(reader, root.get("params")) | environments(reader, root.get("env")),
+        params=_params(reader, root.get("params"))
+        | environments(reader, root.get("env"))
+        | host_settings(reader, root.get("host_settings")),
         hosts=reader.list_of(root.get("hosts"), "hosts", _host_entry),
         builds=reader.list_of(root.get("builds"), "builds", _build_name) or ("default",),
         repetitions=_repetitions(reader, root.get("repeat")),

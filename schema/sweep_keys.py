@@ -9,11 +9,11 @@ from schema.settings import Settings
 LEVELS = {
     "": (
         *("name", "hosts", "models", "tests", "params", "env", "repeat", "builds", "order", "across", "rounds"),
-        *("tags", "timeout"),
+        *("host_settings", "tags", "timeout"),
     ),
     "models": ("path", "synthetic", "like", "hf"),
     "tests": ("n_prompt", "n_gen", "n_depth", "pg", "n_parallel", "verify"),
-    "params": (*(field.name for field in fields(Settings) if field.name != "env"), "mmap"),
+    "params": (*(field.name for field in fields(Settings) if field.name not in ("env", "host_settings")), "mmap"),
 }
 """Level (the key above, "" at the top) -> its keys."""
 
@@ -62,6 +62,7 @@ _WRITTEN_ELSEWHERE = {
     "prio": ("priority",),
     "n_parallel": ("npl", "parallel", "n_seq", "sequences"),
     "env": ("environment", "envs"),
+    "host_settings": ("power_limit", "gpu_power", "host_params", "machine_settings"),
 }
 
 _ANSWERS = {

@@ -25,6 +25,9 @@ from sqlalchemy import (
 )
 
 from schema.column_types import Json, UtcDateTime
+from schema.import_tables import import_file, import_row
+from schema.lab_tables import host_state
+from schema.label_tables import label
 from schema.machine_tables import allocation, build, environment, hardware, host, probe
 from schema.record import Conditions
 from schema.settings import NUMBERS, SYMBOLIC_SETTINGS, Settings
@@ -38,7 +41,11 @@ __all__ = [
     "environment",
     "hardware",
     "host",
+    "host_state",
+    "import_file",
+    "import_row",
     "job",
+    "label",
     "metadata",
     "model",
     "probe",
@@ -48,6 +55,9 @@ __all__ = [
 ]
 
 Maker = Callable[[str], Iterable[Any]]
+
+FAILED, COMPARED = "status = 'failed'", "final AND status = 'measured' AND NOT marked_bad"
+"""Which rows two indexes of attempts hold: as the views `failures` and `latest` ask for them."""
 
 FIRST_SETTINGS = (*("n_batch", "n_ubatch", "n_threads", "type_k", "type_v", "flash_attn", "n_gpu_layers", "load_mode"),)
 """Settings that every store has had from its start."""
@@ -110,6 +120,10 @@ run = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("tokfleet_version", Text, nullable=False),
     Column("tags", Json, nullable=False),
+    *values("notes"),
+    # which of two runs goes first, and when a driver was last at it
+    Column("priority", BigInteger, nullable=False, server_default="0"),
+    Column("driven_at", UtcDateTime),
     Index(None, "created_at"),
 )
 
@@ -143,6 +157,7 @@ job = Table(
     UniqueConstraint("run_id", "host_id", "config_key", "replica"),
     Index(None, "host_id", "model_id", "config_key"),
     Index(None, "model_id", "n_prompt", "n_gen", "n_depth"),
+    Index(None, "config_key", "host_id"),
 )
 
 attempt = Table(
@@ -205,6 +220,14 @@ attempt = Table(
     *texts("ray_node_id", "ray_task_id"),
     Column("worker_pid", BigInteger),
     Column("child_pid", BigInteger),
+    # what people said of it since, and when its samples were dropped
+    *values("tags", "notes"),
+    Column("marked_bad", Boolean, nullable=False, server_default=false()),
+    *texts("mark_reason", "marked_by"),
+    Column("marked_at", UtcDateTime),
+    Column("pruned_at", UtcDateTime),
+    # what it is a newer or older result of: host, hardware, model, build and configuration
+    Column("subject_key", String(32)),
     CheckConstraint("status IN ('measured', 'failed')", name="status_is_known"),
     CheckConstraint(
         "status <> 'measured' OR (avg_ts IS NOT NULL AND avg_ns IS NOT NULL AND n_samples > 0)",
@@ -215,6 +238,12 @@ attempt = Table(
     UniqueConstraint("job_id", "number"),
     Index("uq_attempt_final_job_id", "job_id", unique=True, sqlite_where=text("final"), postgresql_where=text("final")),
     Index(None, "started_at"),
+    Index("ix_attempt_failed_started_at", "started_at", sqlite_where=text(FAILED), postgresql_where=text(FAILED)),
+    Index(
+        *("ix_attempt_subject_key_started_at", "subject_key", "started_at", "attempt_uid"),
+        sqlite_where=text(COMPARED),
+        postgresql_where=text(COMPARED),
+    ),
     Index(None, "series_uid"),
 )
 

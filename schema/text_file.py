@@ -9,7 +9,7 @@ from schema.problem import show, show_name
 MAX_BYTES = 1 << 20
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, noun: str = "sweep") -> str:
     """Return the file's text; SweepError says what it is instead, or which file has a similar name."""
     try:
         with path.open("rb") as file:
@@ -17,13 +17,13 @@ def read_text(path: Path) -> str:
     except FileNotFoundError:
         fault = f"there is no such file.{_neighbour(path)}"
     except IsADirectoryError:
-        fault = "this is a directory; name the sweep file inside it."
+        fault = f"this is a directory; name the {noun} file inside it."
     except (OSError, ValueError) as error:
         fault = f"the file cannot be read: {getattr(error, 'strerror', None) or error}."
     else:
         if len(data) <= MAX_BYTES:
             return decode_utf8(data, str(path))
-        fault = "the file is larger than 1 MiB, so it is no sweep; name the YAML file."
+        fault = f"the file is larger than 1 MiB, so it is no {noun}; name the YAML file."
     raise SweepError([f"{show_name(str(path))}: {fault}"])
 
 

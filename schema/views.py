@@ -1,7 +1,8 @@
 """The views: what people who write SQL may rely on. Columns are only ever added.
 
-Plain SQL that SQLite and PostgreSQL both understand. `tokfleet db upgrade` drops them before it
-changes a table and makes them again afterwards, so they need no migrations of their own.
+Plain SQL that SQLite and PostgreSQL both understand, but for EPOCH: see `spelt`. `tokfleet db upgrade` drops them
+before it changes a table and makes them again afterwards, so they need no migrations of their own. What each column
+means stands in `schema.view_columns`.
 
 In `results`, `latest` and `failures` a setting's bare name is what was in effect, as far as it could
 be read back (else NULL); `asked_…` is what the sweep said. Names and values are those of llama-bench:
@@ -10,13 +11,18 @@ all sequences, `seq_ts` those of one; `verify_ms` is one pass over `n_verify` to
 share of `ceiling_ts`, `mfu` the prefill rate as a share of an f32 matrix product, `bound` what set the pace: see
 `orchestrator.roofline`. In `probes`, `value` is bytes per second, of `gemm_f32` FLOP per second.
 
-Rows whose `method` is `fake` come from the stand-in that measures nothing: `latest`, which is what to
-compare, leaves them out.
+Rows whose `method` is `fake` come from the stand-in that measures nothing, and people mark others as bad: `latest`,
+which is what to compare, leaves both out.
+
+`results` has imported rows beside the measured ones: `origin` tells them apart (see `schema.import_views`). `latest`
+has none of them, since nobody knows what machine they are of, or how quiet it was.
 """
 
+import re
 from dataclasses import fields
 
 from schema.canonical import digest
+from schema.import_views import IMPORTED, ORIGIN, imported_results
 from schema.machine_views import HOSTS, PROBES
 from schema.record import Conditions
 
@@ -79,7 +85,7 @@ _SETTINGS = """
     for name in (
         *("n_threads_batch", "n_cpu_moe", "split_mode", "main_gpu", "tensor_split", "tensor_buft_overrides"),
         *("devices", "no_kv_offload", "no_op_offload", "no_host", "embeddings", "repack", "lazy_mode"),
-        *("cpu_mask", "cpu_strict", "poll", "prio", "numa"),
+        *("cpu_mask", "cpu_strict", "poll", "prio", "numa", "host_settings"),
     )
 )
 
@@ -175,6 +181,28 @@ _FAILURE = """
     j.interleaved AS interleaved,
     j.across AS across"""
 
+_WHEN = """
+    EPOCH(a.started_at) AS test_epoch,
+    EPOCH(a.ended_at) AS ended_epoch"""
+
+_ENVIRONMENT = """
+    e.os AS os,
+    e.kernel AS kernel,
+    e.governor AS governor,
+    e.gpu_driver AS gpu_driver"""
+
+_LABELS = """
+    a.marked_bad AS marked_bad,
+    a.mark_reason AS mark_reason,
+    a.marked_by AS marked_by,
+    a.marked_at AS marked_at,
+    a.tags AS result_tags,
+    a.notes AS notes,
+    r.notes AS run_notes,
+    h.tags AS host_tags,
+    h.notes AS host_notes,
+    a.pruned_at AS pruned_at"""
+
 _FROM = """
 FROM attempt AS a
 JOIN job AS j ON j.id = a.job_id
@@ -185,27 +213,27 @@ LEFT JOIN model AS m ON m.id = a.model_id
 LEFT JOIN build AS b ON b.build_id = a.build_id
 LEFT JOIN hardware AS hw ON hw.hardware_id = a.hardware_id
 LEFT JOIN condition AS c ON c.attempt_id = a.id
-LEFT JOIN probe AS p ON p.id = a.probe_id"""
+LEFT JOIN probe AS p ON p.id = a.probe_id
+LEFT JOIN environment AS e ON e.environment_id = a.environment_id"""
 
-_RESULTS = (
-    f"SELECT{_IDENTITY},{_MODEL},{_SETTINGS},{_MEASURED},{_LIMITS}{_FROM}\nWHERE a.final AND a.status = 'measured'"
+_COLUMNS = f"{_IDENTITY},{_MODEL},{_SETTINGS},{_MEASURED},{_LIMITS},{_WHEN},{_ENVIRONMENT},{_LABELS},{ORIGIN}"
+
+_OURS = f"SELECT{_COLUMNS}{_FROM}\nWHERE a.final AND a.status = 'measured'"
+
+_ALL_RESULTS = f"{_OURS}\nUNION ALL\n{imported_results(_COLUMNS)}"
+
+_LATEST = f"""{_OURS}
+AND NOT a.marked_bad
+AND NOT EXISTS (SELECT 1 FROM build AS fake WHERE fake.build_id = a.build_id AND fake.method = 'fake')
+AND NOT EXISTS (
+    SELECT 1 FROM attempt AS newer
+    WHERE newer.subject_key = a.subject_key AND newer.final AND newer.status = 'measured' AND NOT newer.marked_bad
+    AND (newer.started_at, newer.attempt_uid) > (a.started_at, a.attempt_uid)
+)"""  # noqa: S608 - all of it is ours
+
+_FAILURES = (
+    f"SELECT{_IDENTITY},{_SETTINGS},{_FAILURE},{_WHEN},{_ENVIRONMENT},{_LABELS}{_FROM}\nWHERE a.status = 'failed'"
 )
-
-_LATEST = """SELECT results.*
-FROM results
-JOIN (
-    SELECT
-        attempt_uid AS uid,
-        ROW_NUMBER() OVER (
-            PARTITION BY host_uid, hardware_id, model_identity, build_id, config_key
-            ORDER BY test_time DESC, attempt_uid DESC
-        ) AS age
-    FROM results
-    WHERE method IS NULL OR method <> 'fake'
-) AS ranked ON ranked.uid = results.attempt_uid
-WHERE ranked.age = 1"""
-
-_FAILURES = f"SELECT{_IDENTITY},{_SETTINGS},{_FAILURE}{_FROM}\nWHERE a.status = 'failed'"
 
 _SAMPLES = """SELECT
     r.run_uid AS run_uid,
@@ -223,7 +251,12 @@ _SAMPLES = """SELECT
     s.prompt_ns AS prompt_ns,
     s.gen_ns AS gen_ns,
     CAST(s.n_tokens AS DOUBLE PRECISION) * 1000000000 / s.elapsed_ns AS ts,
-    s.cpu_share AS cpu_share
+    s.cpu_share AS cpu_share,
+    h.host_uid AS host_uid,
+    j.config_key AS config_key,
+    a.started_at AS test_time,
+    EPOCH(a.started_at) AS test_epoch,
+    a.quality AS quality
 FROM sample AS s
 JOIN attempt AS a ON a.id = s.attempt_id
 JOIN job AS j ON j.id = a.job_id
@@ -231,15 +264,42 @@ JOIN run AS r ON r.id = j.run_id
 JOIN host AS h ON h.id = j.host_id
 JOIN model AS asked ON asked.id = j.model_id"""
 
+_LABELLED = """SELECT
+    l.about AS about,
+    l.uid AS uid,
+    l.kind AS kind,
+    l.name AS name,
+    l.said AS said,
+    l.author AS author,
+    l.labelled_at AS labelled_at,
+    EPOCH(l.labelled_at) AS labelled_epoch
+FROM label AS l"""
+
 VIEWS = {
-    "results": _RESULTS,
+    "results": _OURS,
     "latest": _LATEST,
     "failures": _FAILURES,
     "samples": _SAMPLES,
     "hosts": HOSTS,
     "probes": PROBES,
+    "labels": _LABELLED,
+    "all_results": _ALL_RESULTS,
+    "imported": IMPORTED,
 }
 """Name and SELECT of every view, in the order in which they can be made; drop them in reverse."""
 
-VIEW_HASH = digest(VIEWS)
+_EPOCH = {
+    "sqlite": r"CAST(strftime('%s', substr(\1, 1, 19)) AS INTEGER)",
+    "postgresql": r"CAST(FLOOR(EXTRACT(EPOCH FROM \1)) AS BIGINT)",
+}
+
+VIEW_HASH = digest([VIEWS, _EPOCH])
 """Tells a store whose views are not these; kept in schema_info."""
+
+
+def spelt(query: str, dialect: str) -> str:
+    """Return a view's SELECT as the database `dialect` (SQLAlchemy's name) writes it.
+
+    All that differs is EPOCH(column): the whole seconds from 1970 to that instant.
+    """
+    return re.sub(r"\bEPOCH\(([a-z_.]+)\)", _EPOCH[dialect], query)

@@ -69,15 +69,19 @@ class Mapping:
 Node = Scalar | Sequence | Mapping
 
 
-def parse_yaml(text: str, filename: str) -> tuple[Mapping, list[Problem]]:
+def parse_yaml(
+    text: str, filename: str, noun: str = "sweep", keys: tuple[str, str] = ("models", "tests")
+) -> tuple[Mapping, list[Problem]]:
     """Return the mapping that `text` is, and the problems that leave it readable: duplicate keys and tags.
+
+    What the file is, `noun`, and two `keys` that it may hold stand in messages.
 
     SweepError where no tree can be had: not YAML, not a mapping, several documents, an alias inside
     itself, or more than MAX_NODES values after the aliases are written out.
     """
-    tree = _Tree()
+    tree = _Tree(noun)
     try:
-        root = _read_mapping(tree, text.removeprefix("\ufeff"))
+        root = _read_mapping(tree, text.removeprefix("\ufeff"), keys)
     except _RefusedError as refused:
         raise_problems(filename, [*tree.problems, Problem(refused.line, "", refused.text)])
         raise
@@ -93,23 +97,23 @@ class _RefusedError(Exception):
         self.text = text
 
 
-def _read_mapping(tree: "_Tree", text: str) -> Mapping:
+def _read_mapping(tree: "_Tree", text: str, keys: tuple[str, str]) -> Mapping:
     for event in _events(text):
         tree.take(event)
     if isinstance(tree.root, Mapping):
         return tree.root
-    raise _RefusedError(*_not_a_mapping(tree.root))
+    raise _RefusedError(*_not_a_mapping(tree.root, tree.noun, keys))
 
 
-def _not_a_mapping(root: Node | None) -> tuple[int, str]:
+def _not_a_mapping(root: Node | None, noun: str, keys: tuple[str, str]) -> tuple[int, str]:
     if root is None or (isinstance(root, Scalar) and root.is_null):
-        return 0, "the file is empty; a sweep needs `models:` at least."
+        return 0, f"the file is empty; a {noun} needs `{keys[0]}:` at least."
     if isinstance(root, Sequence):
-        return root.line, "the file is a list; a sweep is made of keys such as `models:` and `tests:`."
+        return root.line, f"the file is a list; a {noun} is made of keys such as `{keys[0]}:` and `{keys[1]}:`."
     found = show(root.text) if isinstance(root, Scalar) else "something else"
     return (
         root.line,
-        f"the file is the text {found}; a sweep is made of `key: value` lines, with a blank after the colon.",
+        f"the file is the text {found}; a {noun} is made of `key: value` lines, with a blank after the colon.",
     )
 
 
@@ -165,7 +169,8 @@ class _Frame:
 class _Tree:
     """Builds the tree from the parser's events without recursion, counting what the aliases expand to."""
 
-    def __init__(self) -> None:
+    def __init__(self, noun: str) -> None:
+        self.noun = noun
         self.root: Node | None = None
         self.problems: list[Problem] = []
         self._frames: list[_Frame] = []
@@ -191,7 +196,7 @@ class _Tree:
     def _start_document(self, line: int) -> None:
         self._documents += 1
         if self._documents > 1:
-            raise _RefusedError(line, "a second document begins here (`---`); write one sweep per file.")
+            raise _RefusedError(line, f"a second document begins here (`---`); write one {self.noun} per file.")
 
     def _count(self, nodes: int, line: int) -> None:
         self._nodes += nodes

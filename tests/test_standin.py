@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.ask import ask
 from orchestrator.store import Store
 from schema.host import Allocation, Hardware
 from tests.command import Command
 from tests.factories import make_build, make_fingerprint, make_job, make_record, make_run
-from tests.stores import new_store
+from tests.stores import answers_of, new_store
 from worker.fingerprint.take import n_threads_all, n_threads_physical
 
 ROOT = Path(__file__).parents[1]
@@ -38,7 +37,7 @@ def test_its_rows_are_marked_in_results_and_never_among_the_latest(tmp_path: Pat
             at = f"2026-03-0{number}T00:00:00Z"
             store.save_records([make_record(job, attempt_uid=f"a{number}", build_id=build_id, started_at=at)])
         methods = {row["attempt_uid"]: row["method"] for row in store.results()}
-        latest = {row[0] for row in ask(str(store.path), "SELECT attempt_uid FROM latest")}
+        latest = {row[0] for row in answers_of(store.database, "SELECT attempt_uid FROM latest")}
     assert methods == {"a1": "llama-cpp-python", "a2": "fake", "a3": None}
     assert latest == {"a1", "a3"}
 

@@ -1,7 +1,6 @@
 import json
 import os
 import signal
-import sqlite3
 import statistics
 import subprocess
 import sys
@@ -10,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.ask import ask
 from orchestrator.migrate import check
 from orchestrator.spool import Drainer, Entry, Spool
-from orchestrator.sqlite_file import network_disk, sqlite_path, store_error
 from orchestrator.store import Store
 from schema.canonical import to_json
-from schema.errors import SchemaMismatchError, StoreError, StoreUnavailableError
+from schema.errors import SchemaMismatchError, StoreError
 from schema.host import Environment, Gpu
 from schema.job import ModelRef, Test
 from schema.record import Conditions, Effective, Record, Sample
@@ -33,36 +30,24 @@ from tests.factories import (
     make_run,
     make_samples,
 )
-from tests.stores import new_store
+from tests.stores import answers, change, count, open_store
 
 ROOT = Path(__file__).parents[1]
 JOB = make_job()
 INTERRUPTED = make_failure(stage="interrupted", kind="interrupted")
 
 
-def open_store(directory: Path, jobs: Any = (JOB,)) -> Store:
-    """Return a store with one run of `jobs` and the fingerprint of its host."""
-    store = Store.open(str(new_store(directory)))
-    store.save_run(make_run(), list(jobs))
-    store.save_fingerprint(make_fingerprint())
-    return store
-
-
-def attempts(store: Store) -> list[tuple[Any, ...]]:
+def attempts(url: str) -> list[tuple[Any, ...]]:
     """Return uid, number, final and superseded of every attempt, as stored."""
-    sql = "SELECT attempt_uid, number, final, superseded FROM attempt ORDER BY id"
-    return [(uid, number, bool(final), bool(late)) for uid, number, final, late in ask(str(store.path), sql)]
-
-
-def count(path: Path, table: str) -> int:
-    return int(next(iter(ask(str(path), f"SELECT COUNT(*) FROM {table}")))[0])
+    found = answers(url, "SELECT attempt_uid, number, final, superseded FROM attempt ORDER BY id")
+    return [(uid, number, bool(final), bool(late)) for uid, number, final, late in found]
 
 
 def entry(record: Record) -> Entry:
     return Entry(seq=1, kind="record", uid=record.attempt_uid, payload=json.loads(to_json(record)))
 
 
-def test_a_run_and_its_jobs_come_back_as_they_were(tmp_path: Path) -> None:
+def test_a_run_and_its_jobs_come_back_as_they_were(store_url: str) -> None:
     run = make_run(tags={"why": "driver-update"}, created_at="2026-01-02T03:04:05.250000Z")
     jobs = [
         JOB,
@@ -80,28 +65,28 @@ def test_a_run_and_its_jobs_come_back_as_they_were(tmp_path: Path) -> None:
             timeout_seconds=12.5,
         ),
     ]
-    with Store.open(str(new_store(tmp_path))) as store:
+    with Store.open(store_url) as store:
         store.save_run(run, jobs)
         assert store.run("run-1") == run
         assert store.jobs("run-1") == jobs
         assert [job.job_uid for job in store.remaining_jobs("run-1")] == [job.job_uid for job in jobs]
 
 
-def test_saving_a_run_twice_changes_nothing(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
+def test_saving_a_run_twice_changes_nothing(store_url: str) -> None:
+    with open_store(store_url) as store:
         store.save_run(make_run(), [JOB, JOB])
         assert store.jobs("run-1") == [JOB]
 
 
-def test_a_run_with_a_strangers_job_is_not_stored_at_all(tmp_path: Path) -> None:
-    with Store.open(str(new_store(tmp_path))) as store:
+def test_a_run_with_a_strangers_job_is_not_stored_at_all(store_url: str) -> None:
+    with Store.open(store_url) as store:
         with pytest.raises(StoreError, match="jobs of run run-9"):
             store.save_run(make_run(), [JOB, make_job(run_uid="run-9")])
-        assert count(store.path, "run") == 0
+        assert count(store_url, "run") == 0
 
 
-def test_a_run_is_found_by_uid_by_the_start_of_it_and_as_the_latest(tmp_path: Path) -> None:
-    with Store.open(str(new_store(tmp_path))) as store:
+def test_a_run_is_found_by_uid_by_the_start_of_it_and_as_the_latest(store_url: str) -> None:
+    with Store.open(store_url) as store:
         for uid, day in (("abc1", 3), ("abc2", 5), ("ab", 4)):
             store.save_run(make_run(run_uid=uid, created_at=f"2026-01-0{day}T00:00:00Z"))
         assert store.run().run_uid == "abc2"
@@ -114,8 +99,8 @@ def test_a_run_is_found_by_uid_by_the_start_of_it_and_as_the_latest(tmp_path: Pa
                 store.run(stranger)
 
 
-def test_a_measured_record_appears_in_results_under_llama_bench_names(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
+def test_a_measured_record_appears_in_results_under_llama_bench_names(store_url: str) -> None:
+    with open_store(store_url) as store:
         assert store.save_records([make_record()]) == 1
         (row,) = store.results()
     rates = [512 / 0.500, 512 / 0.512, 512 / 0.524]
@@ -155,46 +140,46 @@ def test_a_measured_record_appears_in_results_under_llama_bench_names(tmp_path: 
     assert (row["median_ts"], row["max_ts"]) == (pytest.approx(1000.0), pytest.approx(1024.0))
 
 
-def test_one_repetition_has_no_spread(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
+def test_one_repetition_has_no_spread(store_url: str) -> None:
+    with open_store(store_url) as store:
         store.save_records([make_record(samples=make_samples(JOB.test, 1_000_000_000))])
         (row,) = store.results()
     assert (row["avg_ts"], row["stddev_ts"], row["stddev_ns"]) == (512.0, None, None)
 
 
-def test_a_combined_test_has_the_rates_of_its_parts(tmp_path: Path) -> None:
+def test_a_combined_test_has_the_rates_of_its_parts(store_url: str) -> None:
     job = make_job(test=Test(n_prompt=100, n_gen=20))
     samples = tuple(
         Sample(repetition=n, n_tokens=120, elapsed_ns=3_000_000_000, prompt_ns=1_000_000_000, gen_ns=2_000_000_000)
         for n in range(2)
     )
-    with open_store(tmp_path, [job]) as store:
+    with open_store(store_url, [job]) as store:
         store.save_records([make_record(job, samples=samples)])
         (row,) = store.results()
     assert (row["kind"], row["test"]) == ("pg", "pp100+tg20")
     assert (row["avg_ts"], row["prompt_ts"], row["gen_ts"]) == (40.0, 100.0, 10.0)
 
 
-def test_a_setting_that_could_not_be_read_back_is_null_and_never_the_request(tmp_path: Path) -> None:
+def test_a_setting_that_could_not_be_read_back_is_null_and_never_the_request(store_url: str) -> None:
     odd = {"n_threads": Effective(value="many", source="log"), "flash_attn": Effective(value=None, source="log")}
-    with open_store(tmp_path) as store:
+    with open_store(store_url) as store:
         store.save_records([make_record(in_effect=odd)])
         (row,) = store.results()
-        kept = json.loads(next(iter(ask(str(store.path), "SELECT in_effect FROM attempt")))[0])
+        kept = json.loads(answers(store_url, "SELECT in_effect FROM attempt")[0][0])
     assert [row[name] for name in ("n_batch", "n_threads", "flash_attn", "load_mode", "type_k")] == [None] * 5
     assert kept["n_threads"] == {"value": "many", "source": "log"}
 
 
-def test_the_same_record_twice_is_one_row(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
+def test_the_same_record_twice_is_one_row(store_url: str) -> None:
+    with open_store(store_url) as store:
         assert store.save_records([make_record(), make_record()]) == 1
         assert store.save_records([make_record()]) == 0
-        assert [count(store.path, table) for table in ("attempt", "sample", "condition")] == [1, 3, 1]
+        assert [count(store_url, table) for table in ("attempt", "sample", "condition")] == [1, 3, 1]
 
 
-def test_a_failed_record_is_a_row_of_failures_and_not_of_results(tmp_path: Path) -> None:
+def test_a_failed_record_is_a_row_of_failures_and_not_of_results(store_url: str) -> None:
     failure = make_failure(signal="SIGABRT", exit_code=-6, log_tail=("GGML_ASSERT", "abort"))
-    with open_store(tmp_path) as store:
+    with open_store(store_url) as store:
         store.save_records([make_record(failure=failure, model=None)])
         (row,) = store.failures("run-1")
         assert store.results() == []
@@ -205,28 +190,28 @@ def test_a_failed_record_is_a_row_of_failures_and_not_of_results(tmp_path: Path)
     ]  # fmt: skip
 
 
-def test_an_interrupted_attempt_keeps_its_samples_and_leaves_its_job_to_be_done(tmp_path: Path) -> None:
+def test_an_interrupted_attempt_keeps_its_samples_and_leaves_its_job_to_be_done(store_url: str) -> None:
     cut = make_record(failure=INTERRUPTED, samples=make_samples(JOB.test, 500_000_000))
-    with open_store(tmp_path) as store:
+    with open_store(store_url) as store:
         store.save_records([cut])
         assert store.remaining_jobs("run-1") == [JOB]
         assert (store.results(), store.failures()) == ([], [])
-        assert count(store.path, "samples") == 1
+        assert count(store_url, "samples") == 1
         assert store.next_numbers("run-1") == {JOB.job_uid: 2}
         store.save_records([make_record(attempt_uid="again", number=2)])
         assert store.remaining_jobs("run-1") == []
         assert [row["attempt_uid"] for row in store.results()] == ["again"]
 
 
-def test_the_first_measured_attempt_stays_final_and_later_ones_are_superseded(tmp_path: Path) -> None:
+def test_the_first_measured_attempt_stays_final_and_later_ones_are_superseded(store_url: str) -> None:
     later = [
         make_record(attempt_uid="b", number=2),
         make_record(attempt_uid="c", number=3, failure=make_failure()),
         make_record(attempt_uid="d", number=4, failure=INTERRUPTED),
     ]
-    with open_store(tmp_path) as store:
+    with open_store(store_url) as store:
         store.save_records([make_record(attempt_uid="a"), *later])
-        assert attempts(store) == [
+        assert attempts(store_url) == [
             ("a", 1, True, False),
             ("b", 2, False, True),
             ("c", 3, False, True),
@@ -234,14 +219,14 @@ def test_the_first_measured_attempt_stays_final_and_later_ones_are_superseded(tm
         ]
 
 
-def test_a_failed_attempt_is_final_until_a_later_or_a_measured_one_comes(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
+def test_a_failed_attempt_is_final_until_a_later_or_a_measured_one_comes(store_url: str) -> None:
+    with open_store(store_url) as store:
         store.save_records([make_record(attempt_uid="second", number=2, failure=make_failure())])
         store.save_records([make_record(attempt_uid="first", number=1, failure=make_failure())])
-        assert attempts(store) == [("second", 2, True, False), ("first", 1, False, True)]
+        assert attempts(store_url) == [("second", 2, True, False), ("first", 1, False, True)]
         store.save_records([make_record(attempt_uid="third", number=3, failure=make_failure())])
         store.save_records([make_record(attempt_uid="fourth", number=4)])
-        assert attempts(store) == [
+        assert attempts(store_url) == [
             ("second", 2, False, False),
             ("first", 1, False, True),
             ("third", 3, False, False),
@@ -249,26 +234,28 @@ def test_a_failed_attempt_is_final_until_a_later_or_a_measured_one_comes(tmp_pat
         ]
 
 
-def test_a_lost_attempt_that_turns_up_under_a_taken_number_is_stored_under_the_next(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
+def test_a_lost_attempt_that_turns_up_under_a_taken_number_is_stored_under_the_next(store_url: str) -> None:
+    with open_store(store_url) as store:
         store.save_records([make_record(attempt_uid="resumed", number=1), make_record(attempt_uid="orphan", number=1)])
-        assert attempts(store) == [("resumed", 1, True, False), ("orphan", 2, False, True)]
+        assert attempts(store_url) == [("resumed", 1, True, False), ("orphan", 2, False, True)]
         assert store.attempt_uids("run-1") == {"resumed", "orphan"}
         assert store.attempt_uids("run-2") == frozenset()
 
 
-def test_a_record_of_an_unknown_job_is_refused_and_stores_nothing(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
+def test_a_record_of_an_unknown_job_is_refused_and_stores_nothing(store_url: str) -> None:
+    with open_store(store_url) as store:
         for change in ({"job_uid": "j"}, {"run_uid": "r"}, {"host_uid": "h"}):
             with pytest.raises(StoreError, match="is not in the database"):
                 store.save_records([make_record(), make_record(attempt_uid="x", **change)])
-        assert count(store.path, "attempt") == 0
+        assert count(store_url, "attempt") == 0
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -1.0])
-def test_an_impossible_number_is_refused_by_name_and_the_rest_of_the_run_is_kept(tmp_path: Path, number: float) -> None:
+def test_an_impossible_number_is_refused_by_name_and_the_rest_of_the_run_is_kept(
+    tmp_path: Path, store_url: str, number: float
+) -> None:
     bad = make_record(attempt_uid="bad", number=2, conditions=Conditions(steal_share=number))
-    with open_store(tmp_path) as store, Spool.open(tmp_path / "spool") as spool:
+    with open_store(store_url) as store, Spool.open(tmp_path / "spool") as spool:
         with pytest.raises(StoreError, match=r"conditions\.steal_share is "):
             store.save_records([bad])
         payload = json.loads(to_json(make_record()))
@@ -279,8 +266,8 @@ def test_an_impossible_number_is_refused_by_name_and_the_rest_of_the_run_is_kept
         assert len(store.results()) == 1
 
 
-def test_the_drainer_brings_fingerprints_and_records_into_the_store(tmp_path: Path) -> None:
-    with Store.open(str(new_store(tmp_path))) as store, Spool.open(tmp_path / "spool") as spool:
+def test_the_drainer_brings_fingerprints_and_records_into_the_store(tmp_path: Path, store_url: str) -> None:
+    with Store.open(store_url) as store, Spool.open(tmp_path / "spool") as spool:
         store.save_run(make_run(), [JOB])
         with Drainer(spool, store.save_entries) as drainer:
             spool.put("record", "a", json.loads(to_json(make_record())))
@@ -291,8 +278,8 @@ def test_the_drainer_brings_fingerprints_and_records_into_the_store(tmp_path: Pa
         assert "a 'joke', which no table takes" in spool.parked()[0].error
 
 
-def test_facts_of_a_host_fill_in_records_that_came_before_them(tmp_path: Path) -> None:
-    with Store.open(str(new_store(tmp_path))) as store:
+def test_facts_of_a_host_fill_in_records_that_came_before_them(store_url: str) -> None:
+    with Store.open(store_url) as store:
         store.save_run(make_run(), [JOB])
         store.save_records([make_record()])
         assert [(row["host"], row["cpu_info"]) for row in store.results()] == [(None, None)]
@@ -301,7 +288,7 @@ def test_facts_of_a_host_fill_in_records_that_came_before_them(tmp_path: Path) -
         assert store.results()[0]["cpu_info"] == "AMD Ryzen 9 5900X 12-Core Processor"
 
 
-def test_the_newest_fingerprint_is_the_hosts_and_results_keep_the_facts_of_their_day(tmp_path: Path) -> None:
+def test_the_newest_fingerprint_is_the_hosts_and_results_keep_the_facts_of_their_day(store_url: str) -> None:
     upgraded = make_fingerprint(
         taken_at="2026-02-01T00:00:00Z",
         hostname="box-renamed",
@@ -310,7 +297,7 @@ def test_the_newest_fingerprint_is_the_hosts_and_results_keep_the_facts_of_their
         build=make_build(backends=("CUDA", "CPU")),
         errors=("dmi: not readable",),
     )
-    with open_store(tmp_path) as store:
+    with open_store(store_url) as store:
         store.save_records([make_record()])
         store.save_fingerprint(upgraded)
         store.save_fingerprint(make_fingerprint())
@@ -321,18 +308,18 @@ def test_the_newest_fingerprint_is_the_hosts_and_results_keep_the_facts_of_their
         assert store.results()[0]["cpu_info"] == "AMD Ryzen 9 5900X 12-Core Processor"
 
 
-def test_host_names_are_kept_unharmed(tmp_path: Path) -> None:
+def test_host_names_are_kept_unharmed(store_url: str) -> None:
     awkward = ["bureau-été", "研究室-01", "O'Brien's box", 'robert"); DROP TABLE hosts;--', "BOX-A", "box-a"]
     names = [*awkward, "\u202egnp.exe", "x" * 300]
-    with open_store(tmp_path, []) as store:
+    with open_store(store_url, []) as store:
         for number, name in enumerate(names):
             store.save_fingerprint(make_fingerprint(host_uid=f"h{number}", hostname=name))
         assert {row["host"] for row in store.hosts()} == set(names)
 
 
-def test_latest_has_the_newest_result_of_each_question_and_host(tmp_path: Path) -> None:
+def test_latest_has_the_newest_result_of_each_question_and_host(store_url: str) -> None:
     other = make_job(test=Test(n_prompt=0, n_gen=128))
-    with open_store(tmp_path, [JOB, other]) as store:
+    with open_store(store_url, [JOB, other]) as store:
         again = make_job(run_uid="run-2")
         store.save_run(make_run(run_uid="run-2"), [again])
         store.save_records(
@@ -345,141 +332,25 @@ def test_latest_has_the_newest_result_of_each_question_and_host(tmp_path: Path) 
         assert len(store.results()) == 3
         assert [row["attempt_uid"] for row in store.results("run-2")] == ["new"]
         assert [row["attempt_uid"] for row in store.results(limit=1)] == ["new"]
-        assert {row[0] for row in ask(str(store.path), "SELECT attempt_uid FROM latest")} == {"new", "other"}
+        assert {row[0] for row in answers(store_url, "SELECT attempt_uid FROM latest")} == {"new", "other"}
 
 
-def test_a_synthetic_model_is_named_as_asked_and_described_as_measured(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
+def test_a_synthetic_model_is_named_as_asked_and_described_as_measured(store_url: str) -> None:
+    with open_store(store_url) as store:
         store.save_records([make_record(model=make_model_facts(model_n_params=None))])
         (row,) = store.results()
     assert (row["model"], row["model_identity"]) == ("tiny:Q4_K_M", JOB.model.identity)
     assert (row["model_sha256"], row["model_synthetic"], row["model_n_params"]) == ("b" * 64, 1, None)
 
 
-def test_ten_thousand_latencies_and_samples_fit(tmp_path: Path) -> None:
+def test_ten_thousand_latencies_and_samples_fit(store_url: str) -> None:
     samples = make_samples(JOB.test, *range(1, 10_001))
-    with open_store(tmp_path) as store:
+    with open_store(store_url) as store:
         store.save_records([make_record(samples=samples, latency=make_latency())])
-        assert count(store.path, "sample") == 10_000
+        assert count(store_url, "sample") == 10_000
 
 
-def test_a_missing_store_is_said_and_not_made(tmp_path: Path) -> None:
-    path = tmp_path / "none" / "runs.db"
-    with pytest.raises(StoreError, match=rf"No run was stored yet at {path}.*tokfleet run.*TOKFLEET_DB"):
-        Store.open(str(path))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_store_is_made_where_it_is_wanted_and_opened_again_as_it_is(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'deep' / 'runs.db'}"
-    with Store.open(url, create=True) as store:
-        store.save_run(make_run(), [JOB])
-    with Store.open(url, create=True) as store:
-        assert store.jobs("run-1") == [JOB]
-
-
-def test_reading_leaves_the_database_file_as_it_was(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        store.save_records([make_record()])
-    before = (store.path.read_bytes(), store.path.stat().st_mtime_ns)
-    with Store.open(str(store.path)) as reader:
-        reader.results()
-        reader.jobs("run-1")
-        list(ask(str(store.path), "SELECT * FROM latest"))
-    assert (store.path.read_bytes(), store.path.stat().st_mtime_ns) == before
-
-
-def test_what_is_no_store_is_said_in_plain_words(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("people, not rows\n" * 100)
-    (tmp_path / "empty").write_bytes(b"")
-    for url, words in (
-        (str(tmp_path), "is a directory. Set TOKFLEET_DB to a file"),
-        (str(tmp_path / "text"), "is not an SQLite database"),
-        (str(tmp_path / "text" / "below"), "No run was stored yet"),
-        (str(tmp_path / "empty"), "No run was stored yet"),
-        ("/dev/null", "is not a regular file"),
-        ("mysql://root@db/runs", "mysql://… is not one that this version knows"),
-        ("postgresql://me:secret@db/runs", "postgresql://… is not one"),
-        ("sqlite://", "names no file"),
-        (":memory:", "names no file"),
-        (str(tmp_path / ("n" * 300)), "File name too long"),
-    ):
-        with pytest.raises(StoreError, match=words):
-            Store.open(url)
-
-
-@pytest.mark.parametrize("below", ["text/runs.db", "text"])
-def test_a_store_that_cannot_be_made_names_the_reason_and_the_way_out(tmp_path: Path, below: str) -> None:
-    (tmp_path / "text").write_text("people, not rows\n" * 100)
-    with pytest.raises(StoreError, match="TOKFLEET_DB"):
-        Store.open(str(tmp_path / below), create=True)
-
-
-def test_paths_and_urls_name_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for url in ("runs.db", "sqlite:///runs.db", f"sqlite:///{tmp_path}/runs.db", f"{tmp_path}/runs.db"):
-        assert sqlite_path(url) == tmp_path / "runs.db"
-
-
-def test_a_network_disk_is_recognised_by_the_longest_mount_point(tmp_path: Path) -> None:
-    mounts = tmp_path / "mounts"
-    mounts.write_text(f"/dev/a / ext4 rw 0 0\nsrv:/x {tmp_path!s}/my\\040lab nfs4 rw 0 0\nbroken line\n")
-    (tmp_path / "my lab" / "deep").mkdir(parents=True)
-    assert network_disk(tmp_path / "my lab" / "deep", mounts) == "nfs4"
-    assert network_disk(tmp_path, mounts) is None
-    assert network_disk(tmp_path, tmp_path / "missing") is None
-
-
-def test_a_full_disk_is_said_stores_nothing_in_part_and_is_over_when_there_is_room(tmp_path: Path) -> None:
-    record = make_record(samples=make_samples(JOB.test, *range(1, 5000)))
-    with open_store(tmp_path) as store:
-        with store._writer.connect() as connection:
-            raw: Any = connection.connection.driver_connection
-            raw.execute("PRAGMA max_page_count = 1")
-            connection.rollback()
-        with pytest.raises(StoreUnavailableError, match=r"the disk is full.*TOKFLEET_DB"):
-            store.save_records([record])
-        assert [count(store.path, table) for table in ("attempt", "sample")] == [0, 0]
-        raw.execute("PRAGMA max_page_count = 1000000")
-        assert store.save_records([record]) == 1
-
-
-def test_a_file_that_may_not_be_written_is_said(tmp_path: Path) -> None:
-    path = new_store(tmp_path)
-    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
-    with pytest.raises(sqlite3.Error) as raised:
-        connection.execute("DELETE FROM run")
-    connection.close()
-    error = store_error(path, raised.value)
-    assert isinstance(error, StoreUnavailableError)
-    assert f"{path} cannot be used: it may not be written by this user" in str(error)
-
-
-def test_a_store_whose_file_is_moved_away_takes_nothing_until_it_is_back(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        store.path.rename(tmp_path / "moved.db")
-        for use in (lambda: store.save_records([make_record()]), store.results):
-            with pytest.raises(StoreUnavailableError, match=r"is no longer there\. Put it back"):
-                use()
-        (tmp_path / "moved.db").rename(store.path)
-        assert store.save_records([make_record()]) == 1
-
-
-def test_a_writer_waits_while_another_program_holds_the_lock(tmp_path: Path) -> None:
-    hold = (
-        "import sqlite3, sys, time\nc = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
-        "c.execute('BEGIN IMMEDIATE')\nprint('locked', flush=True)\ntime.sleep(1)\nc.execute('ROLLBACK')\n"
-    )
-    with open_store(tmp_path) as store:
-        holder = subprocess.Popen([sys.executable, "-c", hold, str(store.path)], stdout=subprocess.PIPE, text=True)
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "locked\n"
-        assert store.results() == []
-        assert store.save_records([make_record()]) == 1
-        holder.communicate()
-
-
-def test_several_processes_that_store_the_same_records_in_any_order_make_one_row_of_each(tmp_path: Path) -> None:
+def test_several_processes_that_store_the_same_records_in_any_order_make_one_row_of_each(blank_url: str) -> None:
     jobs = [make_job(replica=number) for number in range(20)]
     code = (
         "import random, sys\nfrom orchestrator.store import Store\n"
@@ -492,21 +363,20 @@ def test_several_processes_that_store_the_same_records_in_any_order_make_one_row
         "    for job in order:\n"
         "        store.save_records([make_record(job)])\n"
     )
-    path = tmp_path / "runs.db"
     workers = [
-        subprocess.Popen([sys.executable, "-c", code, str(path), str(seed)], cwd=ROOT, stderr=subprocess.PIPE)
+        subprocess.Popen([sys.executable, "-c", code, blank_url, str(seed)], cwd=ROOT, stderr=subprocess.PIPE)
         for seed in range(3)
     ]
     assert [(worker.communicate()[1], worker.returncode) for worker in workers] == [(b"", 0)] * 3
-    with Store.open(str(path)) as store:
+    with Store.open(blank_url) as store:
         assert store.jobs("run-1") == jobs
         assert len(store.results()) == 20
     expected = {"host": 1, "hardware": 1, "model": 2, "run": 1, "attempt": 20, "sample": 60, "condition": 20}
-    assert {table: count(path, table) for table in expected} == expected
-    assert check(str(path)) == []
+    assert {table: count(blank_url, table) for table in expected} == expected
+    assert check(blank_url) == []
 
 
-def test_whatever_was_acknowledged_before_a_kill_is_there_and_whole(tmp_path: Path) -> None:
+def test_whatever_was_acknowledged_before_a_kill_is_there_and_whole(store_url: str) -> None:
     jobs = [make_job(replica=number) for number in range(1000)]
     code = (
         "import sys\nfrom orchestrator.store import Store\nfrom tests.factories import make_job, make_record\n"
@@ -515,11 +385,10 @@ def test_whatever_was_acknowledged_before_a_kill_is_there_and_whole(tmp_path: Pa
         "        store.save_records([make_record(make_job(replica=number))])\n"
         "        print(number, flush=True)\n"
     )
-    with open_store(tmp_path, jobs) as store:
-        path = store.path
+    open_store(store_url, jobs).close()
     acknowledged: set[int] = set()
     for first in (0, 100, 200, 300):
-        command = [sys.executable, "-c", code, str(path), str(first)]
+        command = [sys.executable, "-c", code, store_url, str(first)]
         writer = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         assert writer.stdout is not None
         acknowledged |= {int(writer.stdout.readline()) for _ in range(5 + first // 20)}
@@ -527,22 +396,22 @@ def test_whatever_was_acknowledged_before_a_kill_is_there_and_whole(tmp_path: Pa
         acknowledged |= {int(line) for line in writer.stdout if line.endswith("\n")}
         writer.stdout.close()
         writer.wait()
-    found = {row[0] for row in ask(str(path), "SELECT replica FROM results WHERE n_samples = 3")}
+    found = {row[0] for row in answers(store_url, "SELECT replica FROM results WHERE n_samples = 3")}
     assert acknowledged - found == set()
-    assert count(path, "sample") == 3 * count(path, "attempt") == 3 * len(found)
-    assert check(str(path)) == []
+    assert count(store_url, "sample") == 3 * count(store_url, "attempt") == 3 * len(found)
+    assert check(store_url) == []
 
 
-def test_a_run_with_many_jobs_is_stored_and_read_back_in_order(tmp_path: Path) -> None:
+def test_a_run_with_many_jobs_is_stored_and_read_back_in_order(store_url: str) -> None:
     jobs = [make_job(replica=number) for number in range(2000)]
-    with open_store(tmp_path, jobs) as store:
+    with open_store(store_url, jobs) as store:
         assert [job.replica for job in store.remaining_jobs("run-1")] == list(range(2000))
         assert set(store.next_numbers("run-1").values()) == {1}
 
 
-def test_progress_counts_jobs_by_how_they_ended(tmp_path: Path) -> None:
+def test_progress_counts_jobs_by_how_they_ended(store_url: str) -> None:
     jobs = [make_job(replica=number) for number in range(4)]
-    with open_store(tmp_path, jobs) as store:
+    with open_store(store_url, jobs) as store:
         store.save_records(
             [
                 make_record(jobs[0]),
@@ -554,11 +423,8 @@ def test_progress_counts_jobs_by_how_they_ended(tmp_path: Path) -> None:
     assert [row[name] for name in ("n_jobs", "n_measured", "n_failed", "n_remaining")] == [4, 1, 1, 2]
 
 
-def test_an_open_store_refuses_to_write_once_a_newer_tokfleet_has_upgraded_it(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        connection = sqlite3.connect(store.path)
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
-        connection.commit()
-        connection.close()
+def test_an_open_store_refuses_to_write_once_a_newer_tokfleet_has_upgraded_it(store_url: str) -> None:
+    with open_store(store_url) as store:
+        change(store_url, "UPDATE alembic_version SET version_num = '9999'")
         with pytest.raises(SchemaMismatchError, match="newer"):
             store.save_records([make_record()])
