@@ -1,30 +1,36 @@
-"""Answers to questions in SQL, by a connection that has no means to change anything (standard library only).
+"""Answers to questions in SQL: asked by a process of their own, which can change nothing and be ended at any moment.
 
-Four locks, each sufficient against most: the file is opened read-only, `query_only` is set, an
-authorizer allows nothing but reading, and limits with a clock bound what a question may cost.
+See `orchestrator.answering` for that process, `ask_sqlite` and `ask_postgres` for what locks each database
+(standard library only).
 """
 
-import difflib
-import re
-import sqlite3
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
 import time
-from collections.abc import Generator, Iterator
-from contextlib import closing
-from pathlib import Path
-from typing import Any
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import asdict
+from typing import IO, Any, cast
 
-from orchestrator.sqlite_file import check_store, open_reader, sqlite_path, store_error
+from orchestrator import sql_words
+from orchestrator.answering import OVERDUE, Question
+from orchestrator.sql_words import Value
+from schema import errors
 from schema.errors import SqlError
-from schema.views import VIEWS
+from worker.variables import REPOSITORY
 
-ROWS_AT_ONCE = 500
-VALUE_BYTES = 1_000_000
+MEMORY_BYTES = 1 << 30
+START_SECONDS = 60.0
+PATIENCE_SECONDS = 2.0
+"""So much later than it should have told something, the process that asks is killed."""
+
+END_SECONDS = 1.0
 SQL_BYTES = 100_000
 
-_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE, sqlite3.SQLITE_FUNCTION}
-_WORDS = ("SELECT", "WITH", "VALUES")
-_STORE_TROUBLE = ("SQLITE_BUSY", "SQLITE_CORRUPT", "SQLITE_IOERR", "SQLITE_NOTADB")
-_DENIED_FUNCTIONS = {"load_extension"}
+_READ_BYTES = 1 << 16
 
 
 class Answer:
@@ -33,180 +39,134 @@ class Answer:
     They are read as they are asked for; `truncated` tells after the last one whether `limit` cut the rest off.
     """
 
-    def __init__(
-        self, columns: tuple[str, ...], rows: Generator[tuple[Any, ...], None, None], limit: int | None
-    ) -> None:
+    def __init__(self, asker: "_Asker", columns: tuple[str, ...]) -> None:
         self.columns = columns
         self.truncated = False
-        self.rows = self._limited(rows, limit)
+        self.rows = self._read(asker)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return self.rows
 
     def close(self) -> None:
-        """Let go of the database; what was not read is gone."""
+        """End the process that asks; what was not read is gone."""
         self.rows.close()
 
-    def _limited(
-        self, rows: Generator[tuple[Any, ...], None, None], limit: int | None
-    ) -> Generator[tuple[Any, ...], None, None]:
-        with closing(rows):
-            for number, row in enumerate(rows):
-                if limit is not None and number >= limit:
-                    self.truncated = True
-                    break
-                yield row
+    def _read(self, asker: "_Asker") -> Generator[tuple[Any, ...], None, None]:
+        with contextlib.closing(asker):
+            while isinstance(told := asker.told(), list):
+                yield from map(tuple, told)
+            self.truncated = bool(told["truncated"])
 
 
-def ask(url: str, sql: str, limit: int | None = 1000, timeout_seconds: float = 30.0) -> Answer:
+def ask(
+    url: str,
+    sql: str,
+    limit: int | None = 1000,
+    timeout_seconds: float = 30.0,
+    parameters: Mapping[str, Value] | None = None,
+    memory_bytes: int = MEMORY_BYTES,
+) -> Answer:
     """Return the answer to one SELECT on the store at `url`; at most `limit` rows, None for all of them.
 
-    `timeout_seconds` counts the time that the database works, not that in which the caller reads.
-    Raises SqlError in plain words for whatever is no SELECT, names no column, or takes too long, also
+    `timeout_seconds` counts the time that the database works, not that in which the caller reads; `parameters` are
+    the values of `:name` in the question. Texts, whole and real numbers, bytes and None come back, whatever the
+    database: a boolean is 0 or 1, a time a text in UTC, JSON its text.
+    Raises SqlError in plain words for whatever is no SELECT, names no column, or takes too long or too much, also
     while rows are read; StoreError where there is no store.
     """
-    path = sqlite_path(url)
-    check_store(path)
-    connection = open_reader(path)
-    rows = _rows(path, connection, sql, _Clock(timeout_seconds))
+    if len(sql) > SQL_BYTES:
+        raise SqlError(f"The question has {len(sql)} characters, more than the {SQL_BYTES} that one may have.")
+    given = dict(parameters or {})
+    question = Question(
+        url=url, sql=sql, limit=limit, seconds=timeout_seconds, memory_bytes=memory_bytes, parameters=given
+    )
+    asker = _Asker(question)
     try:
-        columns = next(rows)
+        asker.told(START_SECONDS)
+        return Answer(asker, tuple(asker.told()["columns"]))
     except BaseException:
-        connection.close()
+        asker.close()
         raise
-    return Answer(columns, rows, limit)
 
 
-class _Clock:
-    """Counts the seconds in which the database works, and says when they are used up."""
+class _Asker:
+    """The process that asks, in a session of its own: Ctrl-C at the terminal is for the person's command alone."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._left = seconds
-        self._since = 0.0
-        self.used_up = False
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self._unread = bytearray()
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "orchestrator.answering"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+            start_new_session=True,
+        )
+        self._stdin = cast(IO[bytes], self.process.stdin)
+        self._stdout = cast(IO[bytes], self.process.stdout)
+        with contextlib.suppress(BrokenPipeError):  # how it ended, its output tells
+            self._stdin.write(json.dumps(asdict(question)).encode() + b"\n")
 
-    def __enter__(self) -> None:
-        self._since = time.monotonic()
+    def told(self, seconds: float | None = None) -> Any:
+        """Return the next thing told, or raise what it tells of; SqlError where nothing is for so long."""
+        patience = self._question.seconds + PATIENCE_SECONDS if seconds is None else seconds
+        line = self._line(time.monotonic() + patience)
+        if not line.endswith(b"\n"):
+            raise SqlError(self._how_it_ended())
+        told = json.loads(line, object_hook=_object)
+        if isinstance(told, dict) and "error" in told:
+            raise _error(told["error"], told["text"])
+        return told
 
-    def __exit__(self, *_: object) -> None:
-        self._left -= time.monotonic() - self._since
+    def close(self) -> None:
+        """End the process: by closing its input, which lets it cancel what its database does, else by force."""
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
+        try:
+            self.process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        finally:
+            self._stdout.close()
 
-    def is_over(self) -> bool:
-        self.used_up = time.monotonic() - self._since > self._left
-        return self.used_up
-
-
-def _rows(
-    path: Path, connection: sqlite3.Connection, sql: str, clock: _Clock
-) -> Generator[tuple[Any, ...], None, None]:
-    """Yield the columns' names, then every row; whatever happens the connection is closed at the end."""
-    columns = _columns(path, connection)
-    try:
-        _lock(connection, clock)
-        with clock:
-            cursor = connection.execute(sql)
-        if cursor.description is None:
-            raise SqlError("There is no question. Write a SELECT, such as: select host, test, avg_ts from latest")
-        yield tuple(field[0] for field in cursor.description)
-        while True:
-            with clock:
-                found = cursor.fetchmany(ROWS_AT_ONCE)
-            if not found:
+    def _line(self, deadline: float) -> bytes:
+        """Return the next line, what there is of it where the process has ended; SqlError where time is over."""
+        seen = 0
+        while (end := self._unread.find(b"\n", seen)) < 0:
+            seen = len(self._unread)
+            data = self._data(deadline)
+            if not data:
                 break
-            yield from found
-    except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
-        name = getattr(error, "sqlite_errorname", "")
-        if name == "SQLITE_INTERRUPT" and not clock.used_up:
-            raise KeyboardInterrupt from error  # Ctrl-C while SQLite called the clock, which swallows it
-        if name.startswith(_STORE_TROUBLE) and isinstance(error, sqlite3.Error):
-            raise store_error(path, error) from error
-        raise SqlError(_plain_words(error, sql, columns, clock)) from error
-    finally:
-        connection.close()
+            self._unread += data
+        size = end + 1 if end >= 0 else len(self._unread)
+        line = bytes(self._unread[:size])
+        del self._unread[:size]
+        return line
+
+    def _data(self, deadline: float) -> bytes:
+        poll = select.poll()
+        poll.register(self._stdout, select.POLLIN)
+        if not poll.poll(1000 * max(0.0, deadline - time.monotonic())):
+            raise SqlError(sql_words.too_slow(self._question.seconds))
+        return os.read(self._stdout.fileno(), _READ_BYTES)
+
+    def _how_it_ended(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(END_SECONDS)
+        status = self.process.returncode
+        if status == OVERDUE:
+            return sql_words.too_slow(self._question.seconds)
+        how = f"by signal {-status}" if status is not None and status < 0 else f"with status {status}"
+        return f"The process that asked the question ended {how}. Ask for less of it at a time."
 
 
-def _lock(connection: sqlite3.Connection, clock: _Clock) -> None:
-    # SQLite sets up this table of a function by statements that the authorizer would refuse.
-    connection.execute("SELECT value FROM json_each('[]')").fetchall()
-    connection.execute("PRAGMA query_only = ON")
-    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, SQL_BYTES)
-    connection.set_progress_handler(clock.is_over, 1000)
-    connection.set_authorizer(_authorize)
+def _object(told: dict[str, Any]) -> Any:
+    return bytes.fromhex(told["hex"]) if told.keys() == {"hex"} else told
 
 
-def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in _DENIED_FUNCTIONS:
-        return sqlite3.SQLITE_DENY
-    return sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY
-
-
-def _columns(path: Path, connection: sqlite3.Connection) -> dict[str, list[str]]:
-    """Return the columns of every view, for near matches; raise StoreError where the store lacks one."""
-    try:
-        return {
-            view: [str(row[0]) for row in connection.execute("SELECT name FROM pragma_table_info(?)", (view,))]
-            for view in VIEWS
-        }
-    except sqlite3.Error as error:
-        raise store_error(path, error) from error
-
-
-def _plain_words(error: Exception, sql: str, columns: dict[str, list[str]], clock: _Clock) -> str:
-    text, name = str(error), getattr(error, "sqlite_errorname", "")
-    if name == "SQLITE_INTERRUPT":
-        return f"The answer took more than {clock.seconds:g} s. Ask for less, or allow more with --timeout."
-    if name == "SQLITE_TOOBIG":
-        return f"A value in the answer is larger than {VALUE_BYTES} bytes. Ask for less of it, as with substr()."
-    if "one statement at a time" in text:
-        return "Only one statement is answered at a time. Leave out what follows the first semicolon."
-    writes = text.startswith(("no such ", "cannot modify ")) and _first_word(sql) not in (*_WORDS, "EXPLAIN")
-    if writes or "prohibited" in text or "authoriz" in text or name.startswith("SQLITE_READONLY"):
-        return _not_a_question(sql, text)
-    if text.startswith("no such column: "):
-        return _no_column(text.partition(": ")[2], sql, columns)
-    if text.startswith("no such table: "):
-        return _no_table(text.partition(": ")[2])
-    if text.endswith("syntax error"):
-        return _syntax(text, sql)
-    return f"SQLite does not understand the question: {text.rstrip('.')}."
-
-
-def _not_a_question(sql: str, text: str) -> str:
-    word = _first_word(sql)
-    if word in _WORDS:
-        return f"The question does more than read: {text}. Only SELECT is answered here, without PRAGMA and extensions."
-    return f"Only SELECT is answered here, not {word}: questions never change the database."
-
-
-def _no_column(name: str, sql: str, columns: dict[str, list[str]]) -> str:
-    named = [view for view in columns if re.search(rf"\b{view}\b", sql, re.IGNORECASE)]
-    known = dict.fromkeys(column for view in named or columns for column in columns[view])
-    bare = name.rpartition(".")[2]
-    near = difflib.get_close_matches(bare.lower(), known, n=1, cutoff=0.6)
-    if near:
-        return f"There is no column {name}. Did you mean {near[0]}?"
-    return f"There is no column {name}. {' and '.join(named) or 'The views'} have: {', '.join(sorted(known))}."
-
-
-def _no_table(name: str) -> str:
-    near = difflib.get_close_matches(name.lower(), VIEWS, n=1, cutoff=0.5)
-    hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(VIEWS)}."
-    return f"There is no table or view {name}. {hint}"
-
-
-def _syntax(text: str, sql: str) -> str:
-    word = _first_word(sql)
-    if word not in _WORDS:
-        near = difflib.get_close_matches(word, _WORDS, n=1, cutoff=0.6)
-        hint = f" Did you mean {near[0]}?" if near else " A question starts with SELECT."
-        return f"The question starts with {word or 'no word'}, which is no SQL.{hint}"
-    where = re.search(r'near "(.*)"', text, re.DOTALL)
-    return f"The question is not SQL from {where[1]!r} on." if where else f"The question is not SQL: {text}."
-
-
-def _first_word(sql: str) -> str:
-    bare = re.sub(r"^(\s|;|--[^\n]*(\n|$)|/\*.*?\*/)*", "", sql, flags=re.DOTALL)
-    return re.split(r"[^A-Za-z_]", bare, maxsplit=1)[0].upper()
+def _error(name: str, text: str) -> Exception:
+    kind = getattr(errors, name, None)
+    return cast(Exception, kind(text)) if kind else RuntimeError(text)

@@ -2,7 +2,8 @@
 
 `json` and `jsonl` keep every value as it is. The other formats write control characters, line
 breaks and characters that turn the reading direction as `\\n`, `\\x1b`, `\\u202e`, so that a row is
-always one line.
+always one line. A text in CSV that begins with `=`, `+`, `-` or `@` and is no number gets an apostrophe in front:
+spreadsheets would compute it.
 """
 
 import csv
@@ -12,11 +13,17 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
 Row = Sequence[Any]
 
+ROWS_FOR_WIDTH = 1_000
+"""So many rows of a table are held to find how wide its columns are; those after them are not."""
+
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_FORMULA = ("=", "+", "-", "@")
+_NUMBER = re.compile(r"[-+]?[0-9]+([.][0-9]+)?([eE][-+]?[0-9]+)?")
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _ASCII = str.maketrans(
     {"±": "+/-", "×": "x", "÷": "/", "–": "-", "—": "-", "…": "...", "·": "-", "→": "->", "≥": ">=", "≤": "<="}
@@ -52,7 +59,7 @@ def render(columns: Sequence[str], rows: Iterable[Row], form: str = "table", wid
         return (json.dumps(item) for item in _objects(columns, rows))
     if form == "markdown":
         return _markdown(columns, rows)
-    return iter(_table(columns, rows, width))
+    return _table(columns, rows, width)
 
 
 def _spelt(match: re.Match[str]) -> str:
@@ -93,16 +100,20 @@ def _padded(text: str, width: int, right: bool) -> str:
     return blank + text if right else text + blank
 
 
-def _table(columns: Sequence[str], rows: Iterable[Row], width: int | None) -> list[str]:
-    rows = [tuple(row) for row in rows]
+def _table(columns: Sequence[str], rows: Iterable[Row], width: int | None) -> Iterator[str]:
+    """Yield the lines of a table as wide as its first rows need; later cells that are wider push the rest aside."""
+    rows = iter(rows)
+    first = [tuple(row) for row in islice(rows, ROWS_FOR_WIDTH)]
     heads = [escape(column) for column in columns]
-    cells = [[_cell(value) for value in row] for row in rows]
+    cells = [[_cell(value) for value in row] for row in first]
     widths = [max(map(_width, column)) for column in zip(heads, *cells, strict=True)]
+    every = chain(cells, ([_cell(value) for value in row] for row in rows))
     if width is not None and cells and sum(widths) + 2 * len(widths) - 2 > width:
-        return _blocks(heads, cells)
-    right = [_is_numeric(column) for column in zip(*rows, strict=True)] or [False] * len(heads)
-    lines = [heads, ["-" * size for size in widths], *cells]
-    return ["  ".join(map(_padded, line, widths, right)).rstrip() for line in lines]
+        yield from _blocks(heads, every)
+        return
+    right = [_is_numeric(column) for column in zip(*first, strict=True)] or [False] * len(heads)
+    for line in chain([heads, ["-" * size for size in widths]], every):
+        yield "  ".join(map(_padded, line, widths, right)).rstrip()
 
 
 def _is_numeric(values: Sequence[Any]) -> bool:
@@ -110,19 +121,24 @@ def _is_numeric(values: Sequence[Any]) -> bool:
     return bool(known) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in known)
 
 
-def _blocks(heads: list[str], cells: list[list[str]]) -> list[str]:
+def _blocks(heads: list[str], cells: Iterable[list[str]]) -> Iterator[str]:
     size = max(map(_width, heads))
-    lines = []
-    for row in cells:
-        lines += ["", *(f"{_padded(head, size, False)}  {cell}" for head, cell in zip(heads, row, strict=True))]
-    return lines[1:]
+    for number, row in enumerate(cells):
+        yield from [""] * bool(number)
+        yield from (f"{_padded(head, size, False)}  {cell}" for head, cell in zip(heads, row, strict=True))
 
 
 def _csv(columns: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
-    for row in (columns, *rows):
+    for row in chain([columns], rows):
         buffer = io.StringIO()
-        csv.writer(buffer, lineterminator="").writerow([_text(value, "") for value in row])
+        csv.writer(buffer, lineterminator="").writerow([_no_formula(value) for value in row])
         yield buffer.getvalue()
+
+
+def _no_formula(value: Any) -> str:
+    """Return `value` as a cell of CSV: text that a spreadsheet would take for a formula has an apostrophe before it."""
+    text = _text(value, "")
+    return f"'{text}" if isinstance(value, str) and text[:1] in _FORMULA and not _NUMBER.fullmatch(text) else text
 
 
 def _markdown(columns: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
