@@ -5,12 +5,13 @@
 For each form (md, json, jsonl, csv, sql, people's SQLite, batched-bench) good files are written as llama-bench writes
 them, and each input is one of them with one or two faults: cut off; a line or a cell lost, doubled or swapped with
 another; quotes, separators, encodings, names of columns changed; a digit flipped. Each input is read as it is and with
-`salvage`. Whatever is taken is looked up again in the damaged text by a second, simpler reader: sqlite3 itself for
-sql and SQLite, the csv module, regular expressions for JSON and tables. Where the fault is one of whole lines, of
-quotes or a cut, it must moreover be a row of the good file.
+`salvage`, and taken into a store both ways and once more. Whatever is taken is looked up again in the damaged text by a
+second, simpler reader: sqlite3 itself for sql and SQLite, the csv module, regular expressions for JSON and tables.
+Where the fault is one of whole lines, of quotes or a cut, it must moreover be a row of the good file.
 
 Printed for each form: inputs, rows taken and held back, files refused, longest CPU time. Exit code: 0, or 1 where a row
-was not justified, a damaged file was taken in part, a reader failed, or one took over a second of CPU.
+was not justified, a damaged file was taken in part, the store has something else than was read, a reader failed, or
+one took over a second of CPU.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.import_fuzz_store import kept
 from benchmarks.import_inputs import FORMS, good_file
 from orchestrator.interchange.bench_file import read_text
 from orchestrator.interchange.found import Found, Row
@@ -218,8 +220,8 @@ def _damaged_bytes(raw: bytes, good: tuple[Row, ...], rng: random.Random) -> tup
     return raw, good, ("bytes flipped",)
 
 
-def problems(one: Input) -> tuple[list[str], Found, float]:
-    """Return what is wrong with how `one` was read, what was taken with salvage, and the longer way's CPU seconds."""
+def problems(one: Input) -> tuple[list[str], Found, Found, float]:
+    """Return what is wrong with how `one` was read, what was taken as it is and with salvage, and the CPU seconds."""
     start = time.process_time()
     strict = read_text(one.raw, "input")
     middle = time.process_time()
@@ -235,7 +237,7 @@ def problems(one: Input) -> tuple[list[str], Found, float]:
         found.append("a refusal has no reason or line")
     for row in loose.rows:
         found += [f"line {row.line}: {fault}" for fault in _unjustified(row, one)]
-    return found, loose, seconds
+    return found, strict, loose, seconds
 
 
 def _unjustified(row: Row, one: Input) -> Iterator[str]:
@@ -370,20 +372,24 @@ SECOND: dict[str, Callable[[Row, bytes], dict[str, str]]] = {
 
 
 def run(form: str, number: int, seed: int) -> tuple[Counter[str], float, list[str]]:
-    """Return counts of what was read in `number` inputs of `form`, the longest time, and every problem."""
+    """Return counts of what was read and stored in `number` inputs of `form`, the longest time, and every problem."""
     counts: Counter[str] = Counter()
     longest, wrong = 0.0, []
-    for at, one in enumerate(inputs(form, number, seed)):
-        try:
-            found, loose, seconds = problems(one)
-        except Exception as error:  # whatever a reader raises is what this looks for
-            found, loose, seconds = [f"failed: {error!r}"], Found(name=""), 0.0
-        counts["inputs"] += 1
-        counts["rows"] += len(loose.rows)
-        counts["rows of the good files"] += len(one.good)
-        counts["refused"] += any(refusal.severity == "damaged" for refusal in loose.refusals)
-        longest = max(longest, seconds)
-        wrong += [f"{form} {at} ({', '.join(one.faults)}): {problem}" for problem in found]
+    with kept() as store:
+        for at, one in enumerate(inputs(form, number, seed)):
+            loose = Found(name="")
+            try:
+                found, strict, loose, seconds = problems(one)
+                found += store.problems(one.raw, strict, loose)
+            except Exception as error:  # whatever a reader raises is what this looks for
+                found, seconds = [f"failed: {error!r}"], 0.0
+            counts["inputs"] += 1
+            counts["rows"] += len(loose.rows)
+            counts["rows of the good files"] += len(one.good)
+            counts["refused"] += any(refusal.severity == "damaged" for refusal in loose.refusals)
+            longest = max(longest, seconds)
+            wrong += [f"{form} {at} ({', '.join(one.faults)}): {problem}" for problem in found]
+        wrong += [f"{form}: {problem}" for problem in store.problems_at_last()]
     return counts, longest, wrong
 
 

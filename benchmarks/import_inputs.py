@@ -30,6 +30,8 @@ SWITCHES = {
     *("no_host", "repack"),
 }
 Result = dict[str, str]
+Found = Sequence[tuple[Result, list[int]]]
+"""Results, each with its samples in ns."""
 
 
 def results(rng: random.Random, fields: Sequence[str]) -> list[tuple[Result, list[int]]]:
@@ -98,8 +100,13 @@ def _samples(result: Result, samples: list[int]) -> tuple[str, str]:
 
 
 def _json(rng: random.Random) -> str:
+    return json_of(results(rng, rng.choice((OLD, NEW))))
+
+
+def json_of(found: Found) -> str:
+    """Return results as llama-bench's json."""
     written = []
-    for result, samples in results(rng, rng.choice((OLD, NEW))):
+    for result, samples in found:
         lines = [f'    "{name}": {_value(name, text)},\n' for name, text in result.items()]
         ns, ts = _samples(result, samples)
         written.append(f'  {{\n{"".join(lines)}    "samples_ns": [ {ns} ],\n    "samples_ts": [ {ts} ]\n  }}')
@@ -107,8 +114,13 @@ def _json(rng: random.Random) -> str:
 
 
 def _jsonl(rng: random.Random) -> str:
+    return jsonl_of(results(rng, rng.choice((OLD, NEW))))
+
+
+def jsonl_of(found: Found) -> str:
+    """Return results as llama-bench's jsonl."""
     written = ""
-    for result, samples in results(rng, rng.choice((OLD, NEW))):
+    for result, samples in found:
         ns, ts = _samples(result, samples)
         pairs = "".join(f'"{name}": {_value(name, text)}, ' for name, text in result.items())
         written += f'{{{pairs}"samples_ns": [ {ns} ],"samples_ts": [ {ts} ]}}\n'
@@ -116,19 +128,28 @@ def _jsonl(rng: random.Random) -> str:
 
 
 def _csv(rng: random.Random) -> str:
-    found = [result for result, _ in results(rng, rng.choice((OLD, NEW)))]
-    lines = [",".join(found[0])]
-    lines += [",".join('"' + text.replace('"', '""') + '"' for text in result.values()) for result in found]
+    return csv_of(results(rng, rng.choice((OLD, NEW))))
+
+
+def csv_of(found: Found) -> str:
+    """Return results as llama-bench's csv."""
+    lines = [",".join(found[0][0])]
+    lines += [",".join('"' + text.replace('"', '""') + '"' for text in result.values()) for result, _ in found]
     return "\n".join(lines) + "\n"
 
 
 def _sql(rng: random.Random) -> str:
     fields, table = rng.choice(((OLD, "test"), (NEW, "llama_bench")))
-    found = [result for result, _ in results(rng, fields)]
+    return sql_of(results(rng, fields), table)
+
+
+def sql_of(found: Found, table: str = "llama_bench") -> str:
+    """Return results as llama-bench's sql."""
+    fields = [*found[0][0]]
     kinds = {name: "TEXT" if name in TEXTS else "REAL" if name.endswith("_ts") else "INTEGER" for name in fields}
     columns = ",\n".join(f"  {name} {kind}" for name, kind in kinds.items())
     text = f"CREATE TABLE IF NOT EXISTS {table} (\n{columns}\n);\n\n"
-    for result in found:
+    for result, _ in found:
         values = ", ".join(f"'{value}'" for value in result.values())
         text += f"INSERT INTO {table} ({', '.join(fields)}) VALUES ({values});\n"
     return text
@@ -140,24 +161,32 @@ def _md(rng: random.Random) -> str:
 
 
 def _table(rng: random.Random) -> str:
-    found = [result for result, _ in results(rng, NEW)]
+    return table_of(results(rng, NEW), rng)
+
+
+def table_of(found: Found, rng: random.Random) -> str:
+    """Return results as llama-bench's table, with columns of settings at will, and what is printed between rows."""
     names = {"model": "model_type", "size": "", "params": "", "backend": "backends", "ngl": "n_gpu_layers"}
     chosen = {"threads": "n_threads", "type_k": "type_k", "fa": "flash_attn", "ot": "tensor_buft_overrides"}
     names |= {name: chosen[name] for name in chosen if rng.random() < 0.5}
     text = "|" + "".join(f" {name:>10} |" for name in (*names, "test", "t/s")) + "\n"
     text += "|" + " --------: |" * (len(names) + 2) + "\n"
-    for result in found:
+    for result, _ in found:
         cells = [_printed(name, field, result) for name, field in names.items()]
         rate = f"{float(result['avg_ts']):.2f} ± {float(result['stddev_ts']):.2f}"
         text += "|" + "".join(f" {cell:>10} |" for cell in (*cells, _test(result), rate)) + "\n"
         text += "ggml_metal_free: deallocating\n" * (rng.random() < 0.1)
-    return text + f"\nbuild: {found[0]['build_commit']} ({found[0]['build_number']})\n"
+    return text + f"\nbuild: {found[0][0]['build_commit']} ({found[0][0]['build_number']})\n"
 
 
 def _printed(name: str, field: str, result: Result) -> str:
     if name == "size":
-        return f"{int(result['model_size']) / 2**30:.2f} GiB"
-    return f"{int(result['model_n_params']) / 1e9:.2f} B" if name == "params" else result[field]
+        size = int(result["model_size"])
+        return f"{size / 2**20:.2f} MiB" if size < 2**30 else f"{size / 2**30:.2f} GiB"
+    if name == "params":
+        number = int(result["model_n_params"])
+        return f"{number / 1e6:.2f} M" if number < 10**9 else f"{number / 1e9:.2f} B"
+    return result[field]
 
 
 def _test(result: Result) -> str:

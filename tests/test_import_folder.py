@@ -2,17 +2,16 @@
 
 import json
 import os
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.import_fuzz import run
-from benchmarks.import_inputs import FORMS, good_file
+from benchmarks.import_inputs import FORMS
 from orchestrator.interchange.bench_file import read_text
-from orchestrator.interchange.bench_folder import MOST_BYTES, scan, tags_from_name
-from orchestrator.interchange.found import likely_same
+from orchestrator.interchange.bench_folder import MOST_BYTES, read_source, sources, tags_from_name
+from orchestrator.interchange.doubles import identity, likely_same
 from tests.shared import CASES, needs_cases
 
 KINDS = {"prefill": "pp", "decode": "tg", "combined": "pg"}
@@ -117,57 +116,26 @@ DETAILS = (
 )
 
 
-@needs_cases
-def test_one_run_in_five_forms_is_two_results_and_the_table_is_likely_a_double() -> None:
-    counts = {one.path.name: (len(one.fresh), one.known, len(one.likely)) for one in scan([CASES / "A20"])}
-    assert counts == {
-        "expected.json": (0, 0, 0),
-        "run.csv": (0, 2, 0),
-        "run.json": (2, 0, 0),
-        "run.jsonl": (0, 2, 0),
-        "run.md": (0, 0, 2),
-        "run.sql": (0, 2, 0),
-    }
-
-
-def messy(folder: Path) -> dict[str, int]:
-    """Fill a folder with 300 files of every form, copies, grown ones and others; return how many rows each has."""
-    rng, wanted = random.Random(7), {}
-    for number in range(300):
-        form = FORMS[number % len(FORMS)]
-        name = f"{form}/{number}.txt"
-        _, raw = good_file(form, rng)
-        wanted[name] = len(read_text(raw, name).rows)
-        (folder / form).mkdir(exist_ok=True, parents=True)
-        (folder / name).write_bytes(raw)
-    return wanted
-
-
-def test_a_messy_folder_is_counted_exactly_and_a_second_time_adds_nothing(tmp_path: Path) -> None:
-    wanted = messy(tmp_path)
-    (tmp_path / "notes.md").write_text("# Only words\n")
-    (tmp_path / "model.gguf").write_bytes(b"GGUF\0\0\0\3" * 1000)
-    (tmp_path / "copy.csv").write_bytes((tmp_path / "csv/3.txt").read_bytes())
-    (tmp_path / "cut.jsonl").write_bytes((tmp_path / "jsonl/2.txt").read_bytes()[:-40])
-    scanned = {str(one.path.relative_to(tmp_path)): one for one in scan([tmp_path, tmp_path])}
-    assert len(scanned) == 304
-    assert {name: len(scanned[name].fresh) for name in wanted} == wanted | {"csv/3.txt": 0}
-    assert (len(scanned["copy.csv"].fresh), scanned["csv/3.txt"].known) == (wanted["csv/3.txt"], wanted["csv/3.txt"])
-    assert (scanned["notes.md"].found.n_refused, scanned["model.gguf"].found.notes) == (0, ("it is not text",))
-    assert scanned["cut.jsonl"].found.rows == ()
-    assert scanned["cut.jsonl"].found.held == wanted["jsonl/2.txt"] - 1
-    keys = {row.import_key for one in scanned.values() for row in one.fresh}
-    assert len(keys) == sum(wanted.values())
-    assert {row.import_key for one in scan([tmp_path]) for row in one.fresh} == keys
+def test_each_file_is_listed_once_by_name_without_hidden_ones_and_circles(tmp_path: Path) -> None:
+    for name in ("b.md", "a/c.md", ".hidden", ".git/d.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "a" / "loop").symlink_to(tmp_path, target_is_directory=True)
+    listed = sources([tmp_path / "b.md", tmp_path, tmp_path])
+    assert [(str(one.path.relative_to(tmp_path)), one.folder) for one in listed] == [
+        ("b.md", None),
+        ("a/c.md", tmp_path),
+    ]
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with (tmp_path / "large").open("wb") as file:
+        file.write(b"x" * 10_000)
         file.truncate(MOST_BYTES + 1)
     (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
-    (tmp_path / "loop").symlink_to(tmp_path, target_is_directory=True)
-    reasons = {one.path.name: one.found.refusals[0].reason for one in scan([tmp_path, tmp_path / "missing"])}
+    paths = [one.path for one in sources([tmp_path, tmp_path / "missing"])]
+    reasons = {path.name: read_source(path).found.refusals[0].reason for path in paths}
     assert "plain file" in reasons["pipe"]
     assert "64" in reasons["large"]
     assert "cannot be read" in reasons["gone"]
@@ -182,16 +150,18 @@ def test_a_table_whose_end_came_later_is_likely_the_same_and_another_build_is_no
     (open_end,) = read_text(table.encode(), "a").rows
     (one,) = read_text((table + "\nbuild: 5e1ab07c (6721)\n").encode(), "a").rows
     (other,) = read_text((table + "\nbuild: 0bad5eed9 (7)\n").encode(), "b").rows
-    assert likely_same(one, open_end)
-    assert not likely_same(one, other)
+    assert likely_same(identity(one), identity(open_end))
+    assert not likely_same(identity(one), identity(other))
+    assert not likely_same(identity(one, "lab-7"), identity(open_end, "lab-8"))
     assert len({open_end.import_key, one.import_key, other.import_key}) == 3
 
 
 def test_tags_come_of_names_and_folders() -> None:
     path = Path("/runs/lab 3/2025-10-11_fan=off,qwen3-4B.json")
-    assert tags_from_name(path) == ("2025-10-11", "fan=off", "qwen3-4B")
-    assert tags_from_name(path, Path("/runs")) == ("lab", "3", "2025-10-11", "fan=off", "qwen3-4B")
-    assert tags_from_name(Path("qwen2.5_Q4_K.md")) == ("qwen2.5", "Q4", "K")
+    named = tags_from_name(path)
+    assert named == {"2025-10-11": "yes", "fan": "off", "qwen3-4B": "yes"}
+    assert tags_from_name(path, Path("/runs")) == {"lab": "yes", "3": "yes", **named}
+    assert tags_from_name(Path("qwen2.5_Q4_K.md")) == {"qwen2.5": "yes", "Q4": "yes", "K": "yes"}
 
 
 @pytest.mark.parametrize("form", FORMS)

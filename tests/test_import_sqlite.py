@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.import_inputs import OLD
 from orchestrator.interchange.bench_file import read_text
-from orchestrator.interchange.bench_folder import scan
+from orchestrator.interchange.bench_folder import read_source
 from orchestrator.interchange.found import Found
 from orchestrator.interchange.people_sqlite import read_sqlite
 
@@ -104,10 +104,10 @@ def test_the_file_is_not_changed_and_a_log_beside_it_is_told(tmp_path: Path) -> 
     connection.execute(INSERT)
     connection.commit()
     before = path.read_bytes(), sorted(tmp_path.iterdir())
-    (scanned,) = [one for one in scan([tmp_path]) if one.path == path]
+    found = read_source(path).found
     assert (path.read_bytes(), sorted(tmp_path.iterdir())) == before
-    assert scanned.found.incomplete
-    assert "people.db-wal" in scanned.found.notes[-1]
+    assert found.incomplete
+    assert "people.db-wal" in found.notes[-1]
     connection.close()
-    (scanned,) = scan([tmp_path])
-    assert (len(scanned.fresh), scanned.found.incomplete) == (1, False)
+    found = read_source(path).found
+    assert (len(found.rows), found.incomplete) == (1, False)

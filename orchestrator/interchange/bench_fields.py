@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime
 
 from orchestrator.interchange.found import RefusedError
 from orchestrator.interchange.llama_bench_options import FLASH, plain_shares
@@ -19,7 +20,7 @@ _INTEGER = re.compile(r"(-?[0-9]{1,19})(?:\.0{1,6})?")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,25}(?:\.[0-9]{1,25})?(?:[eE][+-]?[0-9]{1,3})?")
 _GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+\.[0-9]{1,25}")
 _NOT_FINITE = re.compile(r"[+-]?(?:nan(?:\([a-z0-9]*\))?|inf(?:inity)?|1\.#[A-Z0-9]+)", re.IGNORECASE)
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _CONTROL = re.compile("[\0-\x1f\x7f\ud800-\udfff]")
 _SWITCH = {"0": "off", "1": "on", "false": "off", "true": "on"}
 
@@ -98,6 +99,17 @@ def _overrides(text: str) -> str:
     return free_text(text)
 
 
+def _moment(text: str) -> str:
+    """Return a time in UTC that there is."""
+    try:
+        there_is = _TIME.fullmatch(text) and datetime.fromisoformat(text)
+    except ValueError:
+        there_is = None
+    if not there_is:
+        raise RefusedError(f"{text!r:.60} is not a time in UTC such as 2026-01-02T03:04:05Z")
+    return text
+
+
 def _layers(text: str) -> int | str:
     """Return the number of layers; -1 is llama-bench's default, all of them."""
     layers = integer(text)
@@ -162,7 +174,7 @@ FACTS: dict[str, Callable[[str], int | float | str]] = {
     "n_prompt": count,
     "n_gen": count,
     "n_depth": count,
-    "test_time": _words(_TIME.pattern, "a time in UTC such as 2026-01-02T03:04:05Z"),
+    "test_time": _moment,
     "avg_ns": count,
     "stddev_ns": count,
     "avg_ts": number,

@@ -56,6 +56,7 @@ def _found(name: str, parts: Sequence[Part], salvage: bool, numbered: bool = Tru
     if numbered:
         rows.sort(key=lambda row: row.line)
     refusals = sorted((refusal for part in parts for refusal in part.refusals), key=lambda refusal: refusal.line)
+    notes = [note for part in parts for note in part.notes]
     damaged = any(refusal.severity == "damaged" for refusal in refusals)
     kept, again = _each_once(rows)
     return Found(
@@ -65,7 +66,7 @@ def _found(name: str, parts: Sequence[Part], salvage: bool, numbered: bool = Tru
         n_refused=len(refusals),
         held=len(kept) if damaged and not salvage else 0,
         again=tuple(again),
-        notes=() if rows or refusals else ("nothing of llama-bench's is in it",),
+        notes=tuple(notes) if notes or rows or refusals else ("nothing of llama-bench's is in it",),
         incomplete=any(part.incomplete for part in parts),
     )
 

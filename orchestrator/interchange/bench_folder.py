@@ -1,5 +1,6 @@
-"""Files and folders of llama-bench's output: what each holds, and which results lie there more than once."""
+"""Files and folders of llama-bench's output: what there is to read, and what one file holds."""
 
+import hashlib
 import os
 import re
 import stat
@@ -8,111 +9,99 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.interchange.bench_file import read_text
-from orchestrator.interchange.file_text import SQLITE
-from orchestrator.interchange.found import Found, Refusal, Row, likely_same
+from orchestrator.interchange.file_text import HEAD, SQLITE, decode
+from orchestrator.interchange.found import Found, Refusal
 
 MOST_BYTES = 64 << 20
-RICHEST = ("json", "jsonl", "batched-bench", "csv", "sql", "sqlite", "md")
-"""Forms of a result, the one that keeps most of it first."""
+MOST_TAGS = 32
+TAG_CHARACTERS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scanned:
-    """A file of a folder: what it holds, which of its rows no other file of the folder has, which may be doubles.
-
-    `likely` pairs a row kept without its time with one of another file that may be the same result; such a row is
-    not among `fresh`.
-    """
+class Source:
+    """A file to read, and the directory in which it was found; None for a file that somebody named."""
 
     path: Path
+    folder: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """What a file holds, and which file that was: the SHA-256 and the number of its bytes."""
+
     found: Found
-    fresh: tuple[Row, ...] = ()
-    known: int = 0
-    likely: tuple[tuple[Row, Row], ...] = ()
+    sha256: str = ""
+    n_bytes: int = 0
 
 
-def scan(paths: Sequence[Path], *, salvage: bool = False) -> list[Scanned]:
-    """Return what each file in `paths`, and in the directories among them, holds, in the order of their names.
+def sources(paths: Sequence[Path]) -> list[Source]:
+    """Return the files in `paths`, and in the directories among them, each once, those of a directory by name.
 
-    A file that cannot be read, is too large or is no plain file is a refusal. Of a result that lies there in several
-    forms, the one with the most in it is fresh, the others are known.
+    Hidden files and directories are left out; links to directories are not followed, so no circle is.
     """
-    files = [(path, _read(path, salvage)) for path in _files(paths)]
-    ranked = sorted(range(len(files)), key=lambda at: (_rank(files[at][1]), at))
-    taken: dict[str, Row] = {}
-    printed: dict[str, list[Row]] = {}
-    done = {at: _told_apart(*files[at], taken, printed) for at in ranked}
-    return [done[at] for at in range(len(files))]
-
-
-def _rank(found: Found) -> int:
-    return max((RICHEST.index(form) for form in found.formats), default=len(RICHEST))
-
-
-def _told_apart(path: Path, found: Found, taken: dict[str, Row], printed: dict[str, list[Row]]) -> Scanned:
-    fresh, likely, known = [], [], 0
-    for row in found.rows:
-        if row.import_key in taken:
-            known += 1
-            continue
-        twin = next((other for other in printed.get(row.printed_key, ()) if likely_same(row, other)), None)
-        if twin is not None:
-            likely.append((row, twin))
-        else:
-            fresh.append(row)
-    for row in fresh:
-        taken[row.import_key] = row
-        printed.setdefault(row.printed_key, []).append(row)
-    return Scanned(path=path, found=found, fresh=tuple(fresh), known=known, likely=tuple(likely))
-
-
-def _files(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield each file once; links to directories are not followed, so no circle is."""
-    seen = set()
+    listed: dict[Path, Source] = {}
     for path in paths:
-        inside = _inside(path) if path.is_dir() else [path]
-        for file in inside:
-            if file not in seen:
-                seen.add(file)
-                yield file
+        inside = _inside(path) if path.is_dir() else [Source(path=path)]
+        for source in inside:
+            listed.setdefault(source.path, source)
+    return list(listed.values())
 
 
-def _inside(folder: Path) -> list[Path]:
-    found = []
-    for root, folders, names in os.walk(folder):
+def _inside(folder: Path) -> Iterator[Source]:
+    closed: list[Path] = []
+    for root, folders, names in os.walk(folder, onerror=lambda error: closed.append(Path(error.filename))):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [Path(root, name) for name in sorted(names) if not name.startswith(".")]
-    return found
+        for name in sorted(names):
+            if not name.startswith("."):
+                yield Source(path=Path(root, name), folder=folder)
+    for path in closed:
+        yield Source(path=path)
 
 
-def _read(path: Path, salvage: bool) -> Found:
+def read_source(path: Path, *, salvage: bool = False) -> Content:
+    """Return what the file at `path` holds; where it cannot be read, is too large or no plain file, a refusal."""
     name = str(path)
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             return _refused(name, "it is no plain file")
-        if status.st_size > MOST_BYTES:
-            return _refused(name, f"it has {status.st_size >> 20} MiB, more than {MOST_BYTES >> 20}")
         with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
+            raw = file.read(HEAD)
+            if not raw.startswith(SQLITE) and decode(raw) is None:
+                return Content(found=Found(name=name, notes=("it is not text",)))
+            if status.st_size > MOST_BYTES:
+                return _refused(name, f"it has {status.st_size >> 20} MiB, more than {MOST_BYTES >> 20}")
+            raw += file.read(MOST_BYTES - len(raw))
         log = path.with_name(path.name + "-wal")
         behind = raw.startswith(SQLITE) and log.exists() and log.stat().st_size > 0
     except OSError as error:
         return _refused(name, f"it cannot be read: {error.strerror or error}")
-    found = read_text(raw[:MOST_BYTES], name, salvage=salvage)
+    content = read_bytes(raw, name, salvage=salvage)
     note = f"{log.name} lies beside it, with rows that are not in it yet: end the program that writes it"
-    return replace(found, incomplete=True, notes=(*found.notes, note)) if behind else found
+    found = content.found
+    return replace(content, found=replace(found, incomplete=True, notes=(*found.notes, note))) if behind else content
 
 
-def _refused(name: str, reason: str) -> Found:
-    return Found(name=name, refusals=(Refusal(line=0, reason=reason),), n_refused=1)
+def read_bytes(raw: bytes, name: str, *, salvage: bool = False) -> Content:
+    """Return what `raw` holds, of a file or from standard input."""
+    if len(raw) > MOST_BYTES:
+        return _refused(name, f"it has more than {MOST_BYTES >> 20} MiB")
+    found = read_text(raw, name, salvage=salvage)
+    return Content(found=found, sha256=hashlib.sha256(raw).hexdigest(), n_bytes=len(raw))
 
 
-def tags_from_name(path: Path, folder: Path | None = None) -> tuple[str, ...]:
-    """Return the words of a file's name, and of the directories from `folder` down to it, as tags, each once.
+def _refused(name: str, reason: str) -> Content:
+    return Content(found=Found(name=name, refusals=(Refusal(line=0, reason=reason),), n_refused=1))
 
-    Words are parted by blanks, commas and underscores; `key=value` stays one, and so does a word with dashes.
+
+def tags_from_name(path: Path, folder: Path | None = None) -> dict[str, str]:
+    """Return the words of a file's name, and of the directories from `folder` down to it, as tags.
+
+    Words are parted by blanks, commas and underscores; of `key=value` the value is the tag's, of any other word
+    it is `yes`. A word with dashes stays one.
     """
     inside = path.relative_to(folder) if folder and path.is_relative_to(folder) else Path(path.name)
     words = [word for part in inside.with_suffix("").parts for word in re.split(r"[\s,_]+", part)]
-    return tuple(dict.fromkeys(word[:100] for word in words if word.strip(".-+")))
+    pairs = [word.partition("=")[::2] for word in words if word.strip(".-+=")]
+    tags = {key[:TAG_CHARACTERS]: value[:TAG_CHARACTERS] or "yes" for key, value in pairs if key}
+    return dict([*tags.items()][:MOST_TAGS])

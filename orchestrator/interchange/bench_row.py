@@ -53,6 +53,8 @@ def row_of(
     spread = facts.get("stddev_ts")
     if spread is not None and spread < 0:
         raise RefusedError(f"stddev_ts: {cells['stddev_ts']} is negative")
+    if spread is not None and LARGEST_RATE < spread < math.inf:
+        raise RefusedError(f"stddev_ts: {spread:g} tokens per second cannot be")
     samples_ns, samples_ts = _samples(*samples)
     clean, doubts = _names(facts)
     row = Row(

@@ -104,6 +104,24 @@ class Row:
         rate = f"{self.avg_ts:.2f} ± {spread:.2f}"
         return digest(["printed row", 1, model.model_type, size, params, self.backends, self.test.key(), rate])[:32]
 
+    @property
+    def timed_key(self) -> str | None:
+        """Hash of when the test ran and how long it took; None where the file does not say. No two results share it."""
+        if self.tested_at is None or self.avg_ns is None:
+            return None
+        return digest(["timed row", 1, self.test.key(), self.tested_at, self.avg_ns])[:32]
+
+    @property
+    def n_facts(self) -> int:
+        """How much the file says of the result: of two forms of it, the one with more is the one to keep."""
+        model = self.model
+        told = (
+            *(model.model_type, model.filename, model.model_size or model.printed_size),
+            *(model.model_n_params or model.printed_params, self.build_commit, self.build_number, self.cpu_info),
+            *(self.gpu_info, self.backends, self.tested_at, self.avg_ns, self.stddev_ns, self.stddev_ts),
+        )
+        return sum(fact is not None for fact in told) + len(self.settings) + len(self.extras) + bool(self.samples_ns)
+
 
 def _plain(model: GivenModel) -> list[Any]:
     return [model.model_type, model.model_size, model.model_n_params, model.printed_size, model.printed_params]
@@ -121,14 +139,6 @@ def printed_params(number: int | None) -> str | None:
     if number is None:
         return None
     return f"{number / 1e6:.2f} M" if number < 10**9 else f"{number / 1e9:.2f} B"
-
-
-def likely_same(one: Row, other: Row) -> bool:
-    """Say whether two rows may be one result, of which at least one was kept without its time, as a table is."""
-    if (one.tested_at and other.tested_at) or one.printed_key != other.printed_key:
-        return False
-    a, b = one.build_commit, other.build_commit
-    return a is None or b is None or a.startswith(b) or b.startswith(a)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +194,7 @@ class Part:
     refusals: list[Refusal] = field(default_factory=list)
     lines: set[int] = field(default_factory=set)
     incomplete: bool = False
+    notes: list[str] = field(default_factory=list)
 
     def refuse(self, line: int, reason: str, raw: str = "", severity: Severity = "damaged") -> None:
         """Note a refusal."""

@@ -16,6 +16,8 @@ MOST_SECONDS = 5.0
 MOST_ROWS = 1_000_000
 LEAST_KNOWN = 8
 STEPS = 1000
+OURS = {"alembic_version", "schema_info", "attempt", "sample"}
+"""Tables by which a database is known as one of tokfleet's, whose rows are no file's of llama-bench."""
 
 
 def read_sqlite(raw: bytes, seconds: float = MOST_SECONDS) -> Part:
@@ -24,7 +26,11 @@ def read_sqlite(raw: bytes, seconds: float = MOST_SECONDS) -> Part:
     connection = sqlite3.connect(":memory:")
     try:
         _guard(connection, raw, seconds)
-        for table, columns in _tables(connection):
+        tables = [*_tables(connection)]
+        if {table for table, _ in tables} >= OURS:
+            part.notes.append("it is a database of tokfleet's own: `tokfleet export` takes results out of one")
+            return part
+        for table, columns in tables:
             if len({*columns} & KNOWN) >= LEAST_KNOWN:
                 _read(connection, table, columns, part)
     except (sqlite3.Error, ValueError, MemoryError, OverflowError) as error:  # a message of it may be no UTF-8
