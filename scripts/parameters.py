@@ -13,7 +13,7 @@ from worker.llama_bench import FLAGS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "parameters.md"
-TESTS = ("test_engine.py", "test_measure.py", "test_builds.py", "test_sweep.py")
+TESTS = ("test_engine.py", "test_measure.py", "test_builds.py", "test_sweep.py", "test_host_settings.py")
 SEEN = {
     "n_batch": "`llama_n_batch`",
     "n_ubatch": "`llama_n_ubatch`",
@@ -32,6 +32,7 @@ SEEN = {
     "cpu_mask": "the affinity of the computing threads",
     "prio": "the niceness of the process",
     "env": "the process's own environment",
+    "host_settings": "the command of the host's admin that reads it",
 }
 """Setting -> where its value in effect is read; for the others llama.cpp tells nothing, and the column is NULL."""
 
@@ -53,8 +54,8 @@ def rows() -> Iterator[tuple[str, str, str, str, str]]:
     for setting in fields(Settings):
         name = setting.name
         flag = FLAGS.get(name, "-t" if name == "n_threads" else "")
-        when = "process, model" if name in LOAD_SETTINGS else "context"
-        key = "`env`" if name == "env" else f"`params`: `{name}`"
+        when = "host" if name == "host_settings" else "process, model" if name in LOAD_SETTINGS else "context"
+        key = f"`{name}`" if name in ("env", "host_settings") else f"`params`: `{name}`"
         yield f"`{flag}`" if flag else "(ours)", key, when, SEEN.get(name, "nowhere: NULL"), test_of(name)
     for flag, key, seen in OTHERS:
         yield ", ".join(f"`{each}`" for each in flag.split(", ")), key, "", seen, ""

@@ -157,3 +157,28 @@ def test_what_vendors_left_as_it_was_stands_for_nothing(text: str) -> None:
 )
 def test_what_looks_odd_but_is_a_name_is_kept(text: str) -> None:
     assert not is_placeholder(text)
+
+
+@pytest.mark.parametrize(
+    ("files", "kind"),
+    [
+        (dmi(chassis_type="9\n"), "portable"),
+        (dmi(chassis_type="10"), "portable"),
+        (dmi(chassis_type="31"), "portable"),
+        (dmi(chassis_type="3"), "desktop"),
+        (dmi(chassis_type="23"), "server"),
+        (dmi(chassis_type="12"), "other"),
+        (dmi(chassis_type="1"), None),
+        (dmi(chassis_type="2"), None),
+        (dmi(chassis_type="laptop"), None),
+        (dmi(chassis_type="99999"), None),
+        ({"proc/device-tree/chassis-type": "laptop\0"}, "portable"),
+        ({"proc/device-tree/chassis-type": "embedded\0"}, "other"),
+        ({"proc/device-tree/chassis-type": "spaceship\0"}, None),
+        ({}, None),
+    ],
+)
+def test_the_case_is_what_the_firmware_calls_it(tmp_path: Path, files: dict[str, str], kind: str | None) -> None:
+    notes = Notes()
+    assert board.chassis(write(tmp_path, files), notes) == kind
+    assert ("chassis" in notes.sources) == (kind is not None)

@@ -1,5 +1,7 @@
 """`python -m worker`: the measuring process, or with `--build` one line of JSON on the llama.cpp it would run.
 
+With `--bundle FILE` it measures jobs that were carried here in a file: see `worker.bundle`.
+
 It reads one line of JSON on stdin (`spec`, `assignments`), writes one line of JSON per event to the
 descriptor named by `--events` (else stdout), and waits after each for a line on stdin, so that nobody
 is at work on the last event while the next repetition is timed.
@@ -11,11 +13,12 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from schema.canonical import decode
 from schema.job import Assignment
-from worker.orphans import die_with_parent
+from worker.orphans import die_with_parent, die_with_writer
 
 Heard = Callable[[dict[str, Any]], None]
 
@@ -31,7 +34,12 @@ def main(engine: Any = None, heard: Heard = lambda _: None) -> None:
     parser.add_argument("--parent", type=int, help="process to die with")
     parser.add_argument("--build", action="store_true", help="print what llama.cpp is here and end")
     parser.add_argument("--no-wait", action="store_true", help="do not wait for a line after each event")
+    _offer_bundles(parser)
     options = parser.parse_args()
+    if options.bundle:
+        from worker import bundle
+
+        sys.exit(bundle.main(options.bundle, options.records, options.models, options.python))
     if options.parent:
         _die_with(options.parent)
     if options.build:
@@ -52,6 +60,13 @@ def main(engine: Any = None, heard: Heard = lambda _: None) -> None:
             run.run(request["spec"], assignments, emit, engine)
 
 
+def _offer_bundles(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--bundle", type=Path, metavar="FILE", help="measure the jobs in FILE, without a cluster")
+    parser.add_argument("--records", type=Path, metavar="FILE", help="of a bundle: where to keep what was measured")
+    parser.add_argument("--models", type=Path, metavar="DIR", help="of a bundle: where its models are on this host")
+    parser.add_argument("--python", metavar="PATH", help="of a bundle: the Python whose llama-cpp-python measures")
+
+
 class _Emitter:
     def __init__(self, stream: Any, wait: bool, heard: Heard) -> None:
         self._stream, self._wait, self._heard = stream, wait, heard
@@ -67,6 +82,8 @@ class _Emitter:
 def _die_with(parent: int) -> None:
     """Ask the kernel to kill this process when its parent dies; end at once if that has happened already."""
     die_with_parent()
+    if sys.platform != "linux":
+        die_with_writer(sys.stdin.fileno())
     if os.getppid() != parent:
         sys.exit("the supervisor is gone")
 

@@ -178,7 +178,7 @@ class Child:
 
     def _parse(self, lines: list[bytes]) -> Iterator[dict[str, Any]]:
         for line in lines:
-            event = _event(line)
+            event = parse_event(line)
             if event is None:
                 self._broken = line[:80].decode("utf-8", "replace")
                 return
@@ -256,7 +256,7 @@ def _death_of(pid: int) -> int | None:
         return None
 
 
-def _event(line: bytes) -> dict[str, Any] | None:
+def parse_event(line: bytes) -> dict[str, Any] | None:
     """Return the event in `line`, None where there is none, or one with a number that is not finite."""
     try:
         event = json.loads(line, parse_constant=_finite, parse_float=_finite)

@@ -115,8 +115,12 @@ def _heat(conditions: Conditions | None) -> str:
 
 
 def unheeded(asked: Mapping[str, Value], in_effect: Mapping[str, Effective], has_gpu: bool) -> tuple[str, ...]:
-    """Return what of `asked` llama.cpp passed over in silence: layers for a GPU that its build cannot use."""
+    """Return what of `asked` was passed over in silence: layers for a GPU that llama.cpp cannot use, host settings."""
+    notes = []
     layers, found = asked.get("n_gpu_layers"), in_effect.get("n_gpu_layers")
     if has_gpu and layers not in (None, 0, "0") and found is not None and found.value == 0:
-        return (f"n_gpu_layers {layers} was asked for and 0 are on the GPU: this is a rate of the CPU",)
-    return ()
+        notes.append(f"n_gpu_layers {layers} was asked for and 0 are on the GPU: this is a rate of the CPU")
+    of_host, wanted = in_effect.get("host_settings"), asked.get("host_settings")
+    if of_host is not None and of_host.value != wanted:
+        notes.append(f"host_settings {wanted} was asked for and {of_host.value} was in force")
+    return tuple(notes)

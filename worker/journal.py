@@ -1,8 +1,10 @@
 """What this host has measured and nobody has yet taken over: one fsynced file of JSON lines per group."""
 
+import contextlib
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +14,9 @@ from schema.canonical import to_json
 from schema.errors import HostError
 
 Event = dict[str, Any]
+REVOKED = ".revoked"
+REVOKED_SECONDS = 3 * 24 * 3600.0
+"""Longer than any group waits for its host."""
 
 
 class Journal:
@@ -77,6 +82,26 @@ def lives(home: Path, group_uid: str) -> bool:
     except BlockingIOError:
         return True
     return False
+
+
+def revoke(home: Path, group_uid: str) -> None:
+    """Note that the group is not to begin here any more: whoever sent it has given it up."""
+    directory = journal_directory(home)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{group_uid}{REVOKED}").touch()
+
+
+def is_revoked(home: Path, group_uid: str) -> bool:
+    """Return whether the group was given up before it began."""
+    return (journal_directory(home) / f"{group_uid}{REVOKED}").exists()
+
+
+def forget_revoked(home: Path) -> None:
+    """Remove notes of groups that nobody can still mean to begin."""
+    for path in journal_directory(home).glob(f"*{REVOKED}"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > REVOKED_SECONDS:
+                path.unlink()
 
 
 def append(path: Path, event: Event) -> None:

@@ -13,8 +13,7 @@ from schema.errors import ModelError
 from worker.facts import facts
 from worker.gguf import Header, Tensor
 from worker.gguf_writer import Entry, header_bytes, lay_out
-from worker.noise import can_be_made
-from worker.recipe import Recipe
+from worker.recipe import Recipe, noise
 from worker.split import read_model
 from worker.synthetic import GENERATOR_VERSION, IDENTITY_KEY
 
@@ -57,7 +56,7 @@ def recipe_like(path: Path, seed: int = 0) -> Recipe:
     """Return what makes a model with the metadata, shapes and types of the one in `path`, and random weights."""
     skeleton = read_skeleton(path)
     for tensor in skeleton.tensors:
-        if not can_be_made(tensor.type.name):
+        if not noise().can_be_made(tensor.type.name):
             raise ModelError(
                 f"{path}: tensor {tensor.name!r} has the type {tensor.type.name}, which cannot be made here."
             )

@@ -3,8 +3,10 @@
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +24,21 @@ def die_with_parent() -> None:
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def die_with_writer(descriptor: int) -> None:
+    """End this process when nobody holds the other end of the pipe `descriptor` any more, whatever it is doing then.
+
+    For where the kernel is not told to kill it: a thread sleeps until the pipe is closed.
+    """
+    pipe = select.poll()
+    pipe.register(descriptor, 0)  # its end is told without being asked for
+
+    def watch() -> None:
+        pipe.poll()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="writer", daemon=True).start()
 
 
 def end_all(session: int, mark: str) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import importlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -10,11 +11,11 @@ from dataclasses import dataclass
 from glob import escape as glob_escape
 from io import FileIO
 from pathlib import Path
+from types import ModuleType
 
 from schema.errors import ModelError
 from worker.gguf import Tensor
 from worker.gguf_writer import padded
-from worker.noise import tensor_data
 
 ABANDONED_AFTER_SECONDS = 3600
 """A builder writes all the time, so a temporary file untouched for so long was left by one that was killed."""
@@ -85,6 +86,14 @@ def _write(recipe: Recipe, path: Path, progress: Progress) -> str:
     return digest.hexdigest()
 
 
+def noise() -> ModuleType:
+    """Return `worker.noise`; ModelError where there is no numpy, as on a host that measures files alone."""
+    try:
+        return importlib.import_module("worker.noise")
+    except ImportError as error:
+        raise ModelError(f"A synthetic model is made with numpy, which cannot be used here: {error}.") from error
+
+
 def _write_whole(file: FileIO, piece: bytes | memoryview) -> None:
     rest = memoryview(piece)
     while rest:
@@ -92,6 +101,7 @@ def _write_whole(file: FileIO, piece: bytes | memoryview) -> None:
 
 
 def _pieces(recipe: Recipe) -> Iterator[bytes | memoryview]:
+    tensor_data = noise().tensor_data
     yield recipe.head
     for tensor in recipe.tensors:
         for data in tensor_data(tensor, recipe.identity, recipe.rope_factors):

@@ -43,6 +43,7 @@ def trim(home: Path, acknowledged: frozenset[str]) -> None:
         started = {e["attempt_uid"] for e in events if e["event"] == "attempt_start"}
         if events and started <= acknowledged:
             path.unlink(missing_ok=True)
+    journal.forget_revoked(home)
 
 
 def _interrupted(start: Event, events: list[Event]) -> Event:

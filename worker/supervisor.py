@@ -6,16 +6,19 @@ process there may be a `probe`. Everything but `stage` is in the host's
 journal, fsynced, before it is handed on.
 """
 
+import contextlib
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from schema.errors import ModelError
+from schema.errors import HostError, ModelError
 from schema.host import Fingerprint
 from schema.job import Assignment, Group
-from schema.record import Failure, ModelFacts, Placement
+from schema.lab_host import SettingCommands
+from schema.record import Effective, Failure, ModelFacts, Placement
+from schema.settings import Settings
 from worker import failures
 from worker.attempt import MALFORMED, Attempt
 from worker.child import Child, Deadline
@@ -23,6 +26,7 @@ from worker.conditions.meters import Meters
 from worker.course import Course
 from worker.exit import Exit
 from worker.fingerprint.take import n_threads_all, n_threads_physical
+from worker.host_settings import applied
 from worker.journal import Journal
 from worker.judging import judged
 from worker.models import Resolved
@@ -30,6 +34,7 @@ from worker.recovery import utc_now
 from worker.resolving import resolving
 from worker.series import Series
 from worker.traffic import traffic
+from worker.variables import hiding_gpus
 
 Event = dict[str, Any]
 KILLED_TOO_SECONDS = 3.0
@@ -37,7 +42,10 @@ KILLED_TOO_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervisor:
-    """One group on this host: what every attempt of it shares. `probes`: measure the memory around each series."""
+    """One group on this host: what every attempt of it shares. `probes`: measure the memory around each series.
+
+    `commands` set what the host itself may be set to; `in_force` is what that is now.
+    """
 
     group: Group
     fingerprint: Fingerprint
@@ -46,6 +54,8 @@ class Supervisor:
     llama_bench: str | None = None
     placement: Placement = field(default_factory=Placement)
     probes: bool = False
+    commands: Mapping[str, SettingCommands] = field(default_factory=dict)
+    in_force: str | None = None
 
     def run(self) -> Iterator[Event]:
         """Measure the group; yields events, never raises for what a job does wrong.
@@ -67,6 +77,17 @@ class Supervisor:
             failure = Failure(stage="model", message=str(error))
             yield from self._failed_at_once(self.group.assignments, failure)
             return
+        with contextlib.ExitStack() as stack:
+            asked = self.group.assignments[0].job.settings.of_host
+            try:
+                in_force = stack.enter_context(applied(asked, self.commands, self.home))
+            except HostError as error:
+                failure = Failure(stage="start", message=str(error))
+                yield from self._failed_at_once(self.group.assignments, failure)
+                return
+            yield from replace(self, in_force=in_force)._measure(resolved)
+
+    def _measure(self, resolved: Resolved) -> Iterator[Event]:
         remaining = list(self.group.assignments)
         while remaining:
             ended = yield from self._one_child(remaining, resolved)
@@ -89,7 +110,7 @@ class Supervisor:
         meters = Meters.find() if self.llama_bench is None else None
         course = Course(waiting, resolved, Deadline(first.timeout_seconds), meters=meters, series_uid=series.uid)
         try:
-            child = Child(self.python, self._request(remaining, resolved), first.settings.environment)
+            child = Child(self.python, self._request(remaining, resolved), self._variables(first.settings))
         except OSError as error:
             failure = Failure(stage="start", message=f"{self.python} cannot be started: {error.strerror}")
             yield from self._failed_at_once(remaining[:1], failure)
@@ -162,6 +183,11 @@ class Supervisor:
             spec["llama_bench"] = self.llama_bench
         return {"spec": spec, "assignments": [asdict(assignment) for assignment in remaining]}
 
+    def _variables(self, settings: Settings) -> dict[str, str]:
+        """Return what a job asks for, and what hides the GPUs of this host from one of the CPU."""
+        hidden = hiding_gpus(settings) if self.fingerprint.hardware.gpus else {}
+        return {**hidden, **settings.environment}
+
     def _symbols(self) -> dict[str, int]:
         return {"physical": n_threads_physical(self.fingerprint), "all": n_threads_all(self.fingerprint)}
 
@@ -180,6 +206,9 @@ class Supervisor:
         record = attempt.record(event, failure, self.placement, self._ids() | {"series_uid": series_uid})
         if resolved is not None:
             record = replace(record, model=_model_facts(resolved, event.get("model", {})))
+        if self.in_force is not None:
+            told = Effective(value=self.in_force, source="command")
+            record = replace(record, in_effect={**record.in_effect, "host_settings": told})
         if failure is None:
             record = judged(record, attempt.watch, self.fingerprint, attempt.assignment.job.test)
         return {"event": "attempt_end", "record": asdict(record)}

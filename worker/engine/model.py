@@ -118,7 +118,8 @@ class Model:
 
 def _set_model_params(params: Any, settings: Settings) -> list[Any]:
     """Set what is asked; returns what must live as long as `params`."""
-    devices = None if settings.devices == "auto" else backend.device_list(lib._lib, settings.devices)
+    named = without_gpus(settings)
+    devices = None if named == "auto" else backend.device_list(lib._lib, named)
     overrides = backend.overrides(lib._lib, settings.tensor_buft_overrides, settings.n_cpu_moe)
     shares = [float(share) for share in settings.tensor_split.split("/")]
     split = (ctypes.c_float * max(lib.llama_max_devices(), len(shares)))(*shares) if any(shares) else None
@@ -136,6 +137,11 @@ def _set_model_params(params: Any, settings: Settings) -> list[Any]:
     set_field(params, "use_extra_bufts", settings.repack == "on", settings.repack != "on")
     set_field(params, "no_host", settings.no_host == "on", settings.no_host == "on")
     return [devices, overrides, split]
+
+
+def without_gpus(settings: Settings) -> str:
+    """Return the devices to name: none for a job of the CPU, since llama.cpp would give a GPU some of its work."""
+    return "none" if settings.devices == "auto" and settings.n_gpu_layers == 0 else settings.devices
 
 
 def _set_load_mode(params: Any, mode: str) -> None:

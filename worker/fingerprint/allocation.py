@@ -6,9 +6,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import psutil
-
 from schema.host import Allocation
+from worker import system
 from worker.fingerprint import cgroups, container, evidence
 from worker.fingerprint.cgroups import Groups
 from worker.fingerprint.evidence import Notes
@@ -71,7 +70,7 @@ def _n_cpus(root: Path, notes: Notes, allowed: frozenset[int]) -> int | None:
         return len(allowed)
     if evidence.is_live(root):
         notes.found("n_cpus", "psutil")
-        return psutil.cpu_count()
+        return system.n_cpus()
     notes.missing("n_cpus", "neither an affinity mask nor a cpuset can be read")
     return None
 

@@ -1,4 +1,4 @@
-"""What the processor sits in: the product, board or cloud instance type, and the hypervisor if there is one."""
+"""What the processor sits in: product, board or cloud instance type, the case, and the hypervisor if there is one."""
 
 import json
 import re
@@ -39,6 +39,19 @@ HYPERVISORS = (
 )
 """Words of kernel and firmware, and the hypervisor that they mean; who rents it out is in the product's name."""
 
+CHASSIS_TYPES = {
+    "portable": (8, 9, 10, 11, 14, 30, 31, 32),
+    "desktop": (3, 4, 5, 6, 7, 13, 15, 16, 24, 35, 36),
+    "server": (17, 23, 25, 28, 29),
+}
+"""Enclosure types of the SMBIOS specification (7.4.1); 1 and 2 say that nobody filled it in."""
+
+CHASSIS_WORDS = {
+    **dict.fromkeys(("laptop", "convertible", "tablet", "handset", "watch"), "portable"),
+    **{"desktop": "desktop", "server": "server", "embedded": "other"},
+}
+"""What a device tree calls them (specification, root node)."""
+
 
 def product_name(root: Path, notes: Notes) -> str | None:
     """Return vendor and product as the firmware names them, a cloud's with its instance type; else the board.
@@ -50,6 +63,21 @@ def product_name(root: Path, notes: Notes) -> str | None:
             notes.found("product_name", source)
             return name
     notes.missing("product_name", "neither DMI nor a device tree names the machine")
+    return None
+
+
+def chassis(root: Path, notes: Notes) -> str | None:
+    """Return the kind of case: "portable", "desktop", "server", "other"; None where nothing names it."""
+    listed = evidence.line(root / DMI / "chassis_type") or evidence.line(root / DMI_ELSEWHERE / "chassis_type") or ""
+    number = int(listed) if re.fullmatch(r"[0-9]{1,3}", listed) else 0
+    if number > 2:
+        notes.found("chassis", "/sys/class/dmi/id")
+        return next((kind for kind, numbers in CHASSIS_TYPES.items() if number in numbers), "other")
+    word = CHASSIS_WORDS.get(_device_tree(root, "chassis-type") or "")
+    if word:
+        notes.found("chassis", "device tree")
+        return word
+    notes.missing("chassis", "neither DMI nor a device tree names the kind of case")
     return None
 
 

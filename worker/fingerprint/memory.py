@@ -5,8 +5,7 @@ import re
 import sys
 from pathlib import Path
 
-import psutil
-
+from worker import system
 from worker.fingerprint import evidence
 from worker.fingerprint.evidence import Notes
 
@@ -57,7 +56,7 @@ def total_bytes(root: Path) -> int | None:
     match = re.search(r"^MemTotal:\s*(\d{1,15}) kB", evidence.text(root / "proc/meminfo") or "", re.M)
     if match:
         return int(match[1]) * 1024
-    return psutil.virtual_memory().total if evidence.is_live(root) else None
+    return system.memory_bytes() if evidence.is_live(root) else None
 
 
 def _blocks_bytes(root: Path) -> int | None:

@@ -6,9 +6,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
-
 from schema.host import State
+from worker import system
 from worker.conditions import sensors
 from worker.fingerprint import evidence
 
@@ -56,12 +55,9 @@ def _memory(root: Path) -> dict[str, int]:
     """Return the lines of /proc/meminfo in bytes; where there is none, what psutil knows of them."""
     content = evidence.text(root / "proc/meminfo")
     if content is None and evidence.is_live(root):
-        swap = psutil.swap_memory()
-        return {
-            "MemAvailable": psutil.virtual_memory().available,
-            "SwapTotal": swap.total,
-            "SwapFree": swap.free,
-        }
+        available, swap = system.available_bytes(), system.swap_bytes()
+        told = {} if available is None else {"MemAvailable": available}
+        return told if swap is None else {**told, "SwapTotal": swap[0], "SwapFree": swap[1]}
     found = re.findall(r"^(\w+):\s*(\d{1,15}) kB$", content or "", re.M)
     return {name: int(size) * 1024 for name, size in found}
 
@@ -80,8 +76,8 @@ def _on_battery(root: Path) -> bool | None:
     """Return whether no mains supply is connected; False where the machine has neither mains nor battery."""
     supplies = sensors.supplies(root)
     if supplies is None and evidence.is_live(root) and sys.platform == "darwin":
-        battery = psutil.sensors_battery()
-        return None if battery is None else not battery.power_plugged
+        mains = system.has_mains()
+        return None if mains is None else not mains
     return sensors.Sensors(root=root, supplies=supplies).on_battery()
 
 

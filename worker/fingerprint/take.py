@@ -118,6 +118,7 @@ def _hardware(root: Path, notes: Notes, processor: Cpu, found: Gpus) -> Hardware
         gpu_status=found.status,
         product_name=board.product_name(root, notes),
         hypervisor=board.hypervisor(root, notes),
+        chassis=board.chassis(root, notes),
     )
 
 

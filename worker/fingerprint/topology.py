@@ -5,8 +5,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import psutil
-
+from worker import system
 from worker.fingerprint import arm, cpuinfo, evidence
 from worker.fingerprint.cpuinfo import Block
 from worker.fingerprint.evidence import Notes
@@ -147,6 +146,6 @@ def _cores_by_count(blocks: Iterable[Block]) -> int:
 def _with_psutil(counts: Topology) -> Topology:
     return replace(
         counts,
-        n_cores=counts.n_cores or psutil.cpu_count(logical=False),
-        n_threads=counts.n_threads or psutil.cpu_count(),
+        n_cores=counts.n_cores or system.n_cores(),
+        n_threads=counts.n_threads or system.n_cpus(),
     )

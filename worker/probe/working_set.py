@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from schema.host import Cache
+from worker import system
 from worker.fingerprint import evidence
 from worker.fingerprint.cgroups import NO_LIMIT_BYTES, groups
 
@@ -58,7 +57,7 @@ def _available(root: Path) -> int | None:
     match = re.search(r"^MemAvailable:\s*(\d{1,15}) kB", evidence.text(root / "proc/meminfo") or "", re.M)
     if match:
         return int(match[1]) * 1024
-    return psutil.virtual_memory().available if evidence.is_live(root) else None
+    return system.available_bytes() if evidence.is_live(root) else None
 
 
 def _headrooms(root: Path) -> Iterator[int]:
