@@ -1,115 +1,137 @@
-"""Groups of jobs as Ray tasks: one streaming task per group, its events read as they come.
+"""Groups of jobs as Ray tasks: one streaming task per group, its events read as they come; and short questions.
 
 Ray reads its environment when it is imported, so it is imported only inside a running
-`orchestrator.cluster`.
+`orchestrator.cluster`. Hosts are named by their label `host`; one without Ray is reached through a launcher on another.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import threading
-import time
-from collections.abc import Generator, Iterator
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from schema.canonical import decode
+from orchestrator import on_host
 from schema.errors import ClusterError, TokfleetError
-from schema.job import Group
+from schema.lab_host import Launcher
 from schema.record import Placement
-from worker.builds import find_named
-from worker.fingerprint.take import take
-from worker.journal import lives
-from worker.lock import WAIT_SECONDS, HostLock
-from worker.recovery import recover, trim
-from worker.supervisor import Supervisor
+from worker import launcher
+from worker.group import Errand, measure
+from worker.home import writable_home
 
 Event = dict[str, Any]
-SETTLE_SECONDS = 10.0
+ASK_SECONDS = 60.0
 
 
-def run_group(group: Group, host_uid: str, home: Path, python: str) -> Generator[Event, None, None]:
-    """Yield the events of `group` measured on the host `host_uid`, as `worker.supervisor` makes them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How a host is reached: the label of the node with Ray, and what goes on from there where it is not that node."""
 
-    Raises ClusterError when the host or its worker is lost: what it still owed stays to be done, and what it
-    had measured is in its journal. Closing the iterator cancels the task, by force: it may be inside llama.cpp.
+    node: str
+    launcher: Launcher | None = None
+
+
+class Running:
+    """A group on its way at a host: `events` are read in a thread of their own, `cancel` ends it from any other."""
+
+    def __init__(self, errand: Errand, host: str, way: Way | None = None) -> None:
+        """Hand the errand to the host; it begins when the host's slot and its lock are free."""
+        import ray
+
+        self.errand, self.host, self.way = errand, host, way or Way(node=host)
+        self.cancelled = False
+        # Who goes on from a node leaves that node's slot to its own measurements.
+        slots = {"resources": {"bench_slot": 1}} if self.way.launcher is None else {}
+        task = ray.remote(_measure_group).options(
+            **_on_host(self.way.node), **slots, _generator_backpressure_num_objects=1
+        )
+        self._stream: Any = task.remote(errand, self.way.launcher)
+
+    def events(self) -> Iterator[Event]:
+        """Yield what `worker.supervisor` makes of the group; ends early once it was cancelled.
+
+        Raises ClusterError when the host or its worker is lost: what it still owed stays to be done, and what
+        it had measured is in its journal.
+        """
+        import ray
+
+        try:
+            for reference in self._stream:
+                yield ray.get(reference)
+        except ray.exceptions.RayError as error:
+            if not self.cancelled:
+                raise _host_error(error) from error
+
+    def cancel(self) -> None:
+        """End the group by force: it may be inside llama.cpp. What it returns from now on is no result."""
+        import ray
+
+        self.cancelled = True
+        with contextlib.suppress(ray.exceptions.RayError, ValueError):
+            ray.cancel(self._stream, force=True)
+
+
+def ask(
+    hosts: Iterable[str],
+    question: Callable[..., Any],
+    *arguments: Any,
+    seconds: float = ASK_SECONDS,
+    ways: Mapping[str, Way] | None = None,
+) -> dict[str, Any]:
+    """Return by host what `question(*arguments)`, run on each of `hosts` at once, returned there.
+
+    Where none came within `seconds`, or the host is lost, or it raised, a TokfleetError stands in the answer's place.
+    `question` is a function of a module that hosts can import. A busy host answers too: no slot is taken. `ways` is
+    for hosts that are no nodes themselves.
     """
     import ray
 
-    task = ray.remote(_measure_group).options(
-        **_on_host(host_uid), resources={"bench_slot": 1}, _generator_backpressure_num_objects=1
-    )
-    stream: Any = task.remote(asdict(group), str(home), python)
+    task = ray.remote(_answer_there)
+    asked = {}
+    for host in dict.fromkeys(hosts):
+        way = (ways or {}).get(host) or Way(node=host)
+        asked[task.options(**_on_host(way.node)).remote(way.launcher, question, arguments, seconds)] = host
+    ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=seconds) if asked else ([], [])
+    found = {asked[reference]: _answer(reference) for reference in ready}
+    for reference in late:
+        with contextlib.suppress(ray.exceptions.RayError, ValueError):
+            ray.cancel(reference, force=True)
+        found[asked[reference]] = ClusterError(f"Host {asked[reference]} did not answer within {seconds:g} s.")
+    return {host: found[host] for host in asked.values()}
+
+
+def _answer(reference: Any) -> Any:
+    import ray
+
     try:
-        for reference in stream:
-            yield ray.get(reference)
-    except ray.exceptions.RayError as error:
-        raise _host_error(error) from error
-    except BaseException:
-        ray.cancel(stream, force=True)
-        _wait_for_end(group, host_uid, home)
-        raise
+        return ray.get(reference)
+    except Exception as error:  # whatever one host's answer is made of must not keep the others' from us
+        return _host_error(error)
 
 
-def _wait_for_end(group: Group, host_uid: str, home: Path) -> None:
-    """Wait until the cancelled group's processes are gone, so that its journal can be read to its end."""
-    import ray
-
-    task = ray.remote(_lives).options(**_on_host(host_uid))
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while ray.get(task.remote(str(home), group.group_uid)) and time.monotonic() < deadline:
-        time.sleep(0.1)
+def _on_host(host: str) -> dict[str, Any]:
+    return {"max_retries": 0, "num_cpus": 0, "label_selector": {"host": host}}
 
 
-def _lives(home: str, group_uid: str) -> bool:
-    return lives(Path(home), group_uid)
-
-
-def recovered(host_uid: str, home: Path) -> list[Event]:
-    """Return what dead groups left in the journals of the host `host_uid`."""
-    import ray
-
-    task = ray.remote(_recover).options(**_on_host(host_uid))
-    found: list[Event] = ray.get(task.remote(str(home)))
-    return found
-
-
-def acknowledge(host_uid: str, home: Path, attempt_uids: frozenset[str]) -> None:
-    """Tell the host `host_uid` which attempts are safe in the store, so that it may forget them."""
-    import ray
-
-    task = ray.remote(_acknowledge).options(**_on_host(host_uid))
-    ray.get(task.remote(str(home), attempt_uids))
-
-
-def _on_host(host_uid: str) -> dict[str, Any]:
-    return {"max_retries": 0, "num_cpus": 0, "label_selector": {"host": host_uid}}
-
-
-def _measure_group(group: dict[str, Any], home: str, python: str) -> Iterator[Event]:
-    """Run in a Ray worker: hold the host and measure; each event is fsynced before it is yielded."""
+def _measure_group(errand: Errand, through: Launcher | None) -> Generator[Event, None, None]:
+    """Run in a Ray worker: hold the host and measure; each event is fsynced there before it is yielded."""
     _die_with_raylet()
-    lock = HostLock()
-    holder = lock.try_acquire(f"tokfleet group {group['group_uid']}")
-    if holder is not None:
-        yield {"event": "stage", "stage": "wait", "text": f"waiting for the host: {holder.describe()}"}
-        lock.acquire(WAIT_SECONDS)
-    with lock:
-        value = decode(Group, group)
-        build = find_named(value.build, Path(home), python)
-        facts = build.facts(Path(home))
-        yield from Supervisor(
-            group=value,
-            fingerprint=take(Path(home), facts, holds_lock=True),
-            home=Path(home),
-            python=python if build.kind == "llama-bench" else build.path,
-            llama_bench=build.path if build.kind == "llama-bench" else None,
-            placement=_placement(),
-            probes=facts.method != "fake",  # around the stand-in, which measures nothing, there is nothing to compare
-        ).run()
+    placed = replace(errand, placement=_placement())
+    if through is not None:
+        yield from launcher.measure(through, placed)
+    else:
+        yield from measure(replace(placed, python=on_host.own_python(errand.python)), writable_home())
+
+
+def _answer_there(through: Launcher | None, question: Callable[..., Any], arguments: Any, seconds: float) -> Any:
+    """Run in a Ray worker: answer a question, or have the host behind answer it."""
+    if through is not None:
+        return launcher.ask(through, question, *arguments, seconds=seconds)
+    return question(*arguments)
 
 
 def _die_with_raylet() -> None:
@@ -132,20 +154,10 @@ def _placement() -> Placement:
     return Placement(ray_node_id=context.get_node_id(), ray_task_id=context.get_task_id(), worker_pid=os.getpid())
 
 
-def _recover(home: str) -> list[Event]:
-    return list(recover(Path(home)))
-
-
-def _acknowledge(home: str, attempt_uids: frozenset[str]) -> None:
-    trim(Path(home), attempt_uids)
-
-
 def _host_error(error: Exception) -> TokfleetError:
     """Return what Ray reports as one of our errors: our own where the task raised it, else that the host is gone."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, TokfleetError):
         return cause
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return ClusterError(
-        f"The host was lost while it measured: {reason} Nothing that was measured is lost; `tokfleet resume` goes on."
-    )
+    return ClusterError(f"The host or its Ray worker was lost: {reason}")

@@ -60,6 +60,7 @@ def _host(found: Fingerprint) -> Iterator[Fact]:
 
 def _machine(found: Fingerprint) -> Iterator[Fact]:
     yield _fact(found, "product", "product_name", found.hardware.product_name)
+    yield _fact(found, "case", "chassis", found.hardware.chassis)
     yield _fact(found, "hypervisor", "hypervisor", found.hardware.hypervisor)
     yield _fact(found, "container", "container", found.allocation.container)
     yield _fact(found, "BIOS version", "bios_version", found.environment.bios_version)

@@ -78,22 +78,36 @@ def groups(jobs: Iterable[Job], expected_seconds: Mapping[str, float] | None = N
     `expected_seconds` is by job_uid, as the plan has it; jobs without an entry count as nothing.
     """
     known = expected_seconds or {}
-    found: list[list[Job]] = []
-    seconds = 0.0
-    for job in jobs:
-        expected = known.get(job.job_uid, 0.0)
-        if not found or _process_key(found[-1][0]) != _process_key(job) or _is_full(found[-1], seconds + expected):
-            found.append([])
-            seconds = 0.0
-        found[-1].append(job)
+    every = list(jobs)
+    found: list[tuple[Job, ...]] = []
+    start = 0
+    while start < len(every):
+        size = group_size(every, start, known)
+        found.append(tuple(every[start : start + size]))
+        start += size
+    return tuple(found)
+
+
+def group_size(
+    jobs: Sequence[Job], start: int, expected_seconds: Mapping[str, float], most_seconds: float = GROUP_SECONDS
+) -> int:
+    """Return how many of `jobs`, counted from `start`, make one group of at most about `most_seconds`; at least 1."""
+    first = jobs[start]
+    key, size, seconds = _process_key(first), 0, 0.0
+    for index in range(start, len(jobs)):
+        job = jobs[index]
+        expected = expected_seconds.get(job.job_uid, 0.0)
+        if size and (_process_key(job) != key or _is_full(first, size, seconds + expected, most_seconds)):
+            break
+        size += 1
         seconds += expected
-    return tuple(tuple(group) for group in found)
+    return size
 
 
-def _is_full(group: list[Job], seconds: float) -> bool:
-    if group[0].interleaved:
-        return len(group) % ROUND_JOBS == 0 and (len(group) + ROUND_JOBS > GROUP_JOBS or seconds > GROUP_SECONDS)
-    return len(group) >= GROUP_JOBS or seconds > GROUP_SECONDS
+def _is_full(first: Job, size: int, seconds: float, most_seconds: float) -> bool:
+    if first.interleaved:
+        return size % ROUND_JOBS == 0 and (size + ROUND_JOBS > GROUP_JOBS or seconds > most_seconds)
+    return size >= GROUP_JOBS or seconds > most_seconds
 
 
 def _process_key(job: Job) -> tuple[object, ...]:

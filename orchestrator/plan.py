@@ -9,21 +9,28 @@ import difflib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from orchestrator.estimate import Rates
 from orchestrator.fit import KnownModel, Skipped
-from orchestrator.hosts import Selection, select
+from orchestrator.hosts import Labels, Selection, select
 from orchestrator.order import Expected, Family, in_rounds, too_dear
 from orchestrator.share import HostEstimate, Share
 from schema.host import Build, Fingerprint
 from schema.job import Job
 from schema.sweep import Sweep
 
-JOB_LIMIT = 20_000
+JOB_LIMIT = 150_000
 PREVIEW_JOBS = 40
 CONFIRM_JOBS = 1_000
 CONFIRM_SECONDS = 7_200.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnModels:
+    """The models that one host has, and why it does not have others, by the spec of the sweep's entry."""
+
+    models: Mapping[str, KnownModel] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +78,8 @@ def make_plan(
     *,
     builds: Mapping[str, Mapping[str, Build | str]] | None = None,
     absent: Mapping[str, str] | None = None,
+    own: Mapping[str, OwnModels] | None = None,
+    labels: Mapping[str, Labels] | None = None,
     known_rates: Rates | None = None,
     job_limit: int | None = JOB_LIMIT,
 ) -> Plan:
@@ -78,12 +87,18 @@ def make_plan(
 
     `models` is by the spec of the sweep's entry; of a model not in it, `absent` may say why. `builds` is by
     host_uid and name: the build, or why the host has none of that name; without it each host has its own
-    alone, as `default`. Above
+    alone, as `default`. `own` has, by host_uid, the models as that host sees them, in place of `models` and `absent`;
+    `labels` are those of the hosts, by host_uid. Above
     `job_limit` jobs (None: no limit) only the count, the reasons and the estimate are made.
     Raises PlanError where even counting would take long.
     """
-    selection = select(sweep.hosts, hosts)
-    make = partial(Share, sweep, models=models, absent=absent or {}, rates=known_rates or {}, run_uid=run_uid)
+    selection = select(sweep.hosts, hosts, labels)
+    everywhere = OwnModels(models=models, absent=absent or {})
+
+    def make(host: Fingerprint, build: str) -> Share:
+        seen = (own or {}).get(host.host_uid, everywhere)
+        return Share(sweep, host, build, seen.models, seen.absent, known_rates or {}, run_uid)
+
     shares, lacking = _shares(sweep, selection.chosen, builds or {}, make)
     skipped = [*_skipped_hosts(sweep, hosts, selection), *lacking]
     dear = too_dear((cost for share in shares for cost in share.costs), sweep.across) if sweep.across else {}
@@ -106,7 +121,9 @@ def make_plan(
         hosts=_by_host(estimates),
         hostnames={host.host_uid: host.hostname for host in selection.chosen},
         expected_seconds={job.job_uid: seconds for job, seconds in built},
-        notes=tuple(dict.fromkeys((*_notes(sweep, shares, dear), *(note for share in shares for note in share.notes)))),
+        notes=tuple(
+            dict.fromkeys((*selection.notes, *_every_note(sweep, shares, dear), *_differing(sweep, own or {})))
+        ),
     )
 
 
@@ -114,7 +131,7 @@ def _shares(
     sweep: Sweep,
     hosts: Iterable[Fingerprint],
     builds: Mapping[str, Mapping[str, Build | str]],
-    make: Callable[..., Share],
+    make: Callable[[Fingerprint, str], Share],
 ) -> tuple[list[Share], list[Skipped]]:
     """Return the share of each host with each of the builds, and the builds that a host does not have."""
     shares: list[Share] = []
@@ -122,12 +139,27 @@ def _shares(
     for host in hosts:
         for name in sweep.builds:
             build = builds.get(host.host_uid, {}).get(name, host.build if name == "default" else None)
-            if isinstance(build, Build) or name == "default":
+            if isinstance(build, Build) or (build is None and name == "default"):
                 built_so = replace(host, build=build if isinstance(build, Build) else None)
-                shares.append(make(host=built_so, build=name))
+                shares.append(make(built_so, name))
             else:
                 lacking.append(_no_such_build(sweep, host, name, build))
     return shares, lacking
+
+
+def _every_note(sweep: Sweep, shares: Sequence[Share], dear: Mapping[Family, float]) -> Iterator[str]:
+    yield from _notes(sweep, shares, dear)
+    for share in shares:
+        yield from share.notes
+
+
+def _differing(sweep: Sweep, own: Mapping[str, OwnModels]) -> Iterator[str]:
+    """Yield which models are other files on other hosts: their results are kept apart."""
+    for entry in sweep.models:
+        known = [seen.models[entry.spec].ref.identity for seen in own.values() if entry.spec in seen.models]
+        kinds = {identity.partition(":")[0] for identity in known}
+        if len(set(known)) > len(kinds):
+            yield f"{entry.spec} has other content on some hosts than on others; each content counts as its own model."
 
 
 def _notes(sweep: Sweep, shares: Sequence[Share], dear: Mapping[Family, float]) -> Iterator[str]:

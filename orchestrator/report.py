@@ -4,6 +4,7 @@ Rows are mappings with the column names of the views `results` and `failures`. A
 not known, as after one repetition, is shown as `?`, never as 0.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -206,6 +207,19 @@ def _fake(row: Row) -> str | None:
     return row["method"] if row.get("method") == "fake" else None
 
 
+def _marked(row: Row) -> str | None:
+    """Return why somebody said that a row is not to be compared."""
+    return f"bad: {row.get('mark_reason')}" if row.get("marked_bad") else None
+
+
+def _source(row: Row) -> str | None:
+    """Return the name and line of the file that a row was imported from."""
+    if row.get("origin") != "imported":
+        return None
+    name = re.split(r"[\\/]", str(row.get("source_file") or ""))[-1]
+    return f"{name}:{row.get('source_line')}"
+
+
 def _round(row: Row) -> str | None:
     """Return which round a row is of, where its sweep measured in several."""
     replica = row.get("replica") or 0
@@ -217,6 +231,8 @@ ALWAYS: dict[str, Callable[[Row], str | None]] = {
     "median t/s": _median,
     "of ceiling": _of_ceiling,
     "method": _fake,
+    "marked": _marked,
+    "imported from": _source,
 }
 """Columns of every table that are shown only where a row has something for them."""
 

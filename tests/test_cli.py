@@ -82,9 +82,9 @@ def test_what_people_mean_leads_to_commands_that_exist() -> None:
     ("arguments", "said"),
     [
         (["resluts"], "There is no command `resluts`. Did you mean `results`?"),
-        (["sumbit", "x.yaml"], "Did you mean `submit`? It is not in this version: `tokfleet run`"),
+        (["sumbit", "x.yaml"], "Did you mean `submit`?"),
         (["compare", "boxa"], "`compare` is not in this version of tokfleet."),
-        (["import", "nosuch.json"], "`import` is not in this version of tokfleet."),
+        (["serve"], "`serve` is not in this version of tokfleet."),
         (["query", "SELEC 1"], "here it is `tokfleet sql`"),
         (["zzz"], "There is no command `zzz`."),
         (["results", "--limt", "3"], "Did you mean '--limit'?"),
@@ -194,6 +194,11 @@ def test_llama_bench_habits_are_explained_and_become_the_line_that_does_it(capsy
     out, err = capsys.readouterr()
     assert "`tokfleet bench` takes as they are" in err
     assert out == "tokfleet bench -m tiny.gguf -p 512,1024 -ngl 99\n"
+
+
+def test_llama_bench_habits_of_submit_become_a_sweep_to_hand_over(capsys: Any) -> None:
+    assert main(["submit", "-m", "tiny.gguf", "-p", "512,1024", "-r", "3"]) == 2
+    assert capsys.readouterr().out == "tokfleet bench --print-sweep -m tiny.gguf -p 512,1024 -r 3\n"
 
 
 @pytest.mark.parametrize("line", ["-p 0 -n 0", "-p -512", "-p 99999999999999999999", "-r 0"])

@@ -15,30 +15,38 @@ COMMANDS = {
     "bench": ("bench:bench", "Measure what a command line of llama-bench says."),
     "resume": ("run:resume", "Measure what is still missing of a run."),
     "plan": ("run:plan", "Show what a sweep would measure, skip and cost."),
-    "status": ("run:status", "Show how far the runs are."),
+    "status": ("status:status", "Show how far the runs are."),
+    "submit": ("submit:submit", "Hand a sweep over to the lab's head, which measures it by itself."),
+    "logs": ("submit:logs", "Show what the driver of a submitted run says."),
+    "cancel": ("submit:cancel", "End a run; what was measured stays."),
     "results": ("results:results", "List the measured rates, or what failed."),
-    "sql": ("results:sql", "Ask the database a question in SQL; nothing can be changed."),
+    "export": ("export:export", "Write results, or the whole store, to a file for others."),
+    "import": ("import_:import_", "Take results of llama-bench's files into the database."),
+    "tag": ("labels:tag", "Tag a run, a host or a result, or show its tags."),
+    "note": ("labels:note", "Add a note to a run, a host or a result, or show its notes."),
+    "sql": ("sql:sql", "Ask the database a question in SQL; nothing can be changed."),
+    "hosts": ("hosts_list:hosts", "List the hosts and what they are busy with; drain and resume one."),
     "fingerprint": ("hosts:fingerprint", "Show who this machine is and what it is made of."),
     "probe": ("probe:probe", "Measure how fast this machine reads and computes."),
     "build": ("builds:build", "Add, list or remove builds of llama.cpp."),
+    "cluster": ("cluster:cluster", "Make a lab of several machines, and see what is wrong with it."),
     "model": ("models:model", "Look into a model file, list models, or make one."),
     "db": ("db:db", "Create, upgrade or check the database."),
 }
 """Name -> (module of this package and attribute, one line of help), in the order of `--help`."""
 
+HIDDEN = {
+    "drive": "drive:drive",
+    "there": "there:there",
+}
+"""What only the head is told to run, by a Ray job: name -> module of this package and attribute."""
+
 LATER = {
-    "cancel": "Ctrl-C ends a run; `tokfleet resume` measures the rest.",
-    "cluster": "`tokfleet run` starts what it needs.",
     "compare": "`tokfleet sql` can set two rates side by side.",
-    "export": "`tokfleet results --format csv` prints the rows.",
     "history": "`tokfleet results` lists all runs.",
-    "hosts": "`tokfleet fingerprint` shows this machine.",
-    "import": "",
-    "logs": "`tokfleet results --failed` shows the last lines of what failed.",
     "predict": "",
     "report": "`tokfleet results --format markdown` prints the rows.",
     "serve": "",
-    "submit": "`tokfleet run` measures a sweep file on this machine.",
 }
 """Commands that people may expect and that this version does not have -> what it has instead."""
 
@@ -47,8 +55,16 @@ MEANT = {
     "help": "--help",
     "inspect": "model inspect",
     "builds": "build list",
+    "kill": "cancel",
     "list": "results",
+    "log": "logs",
+    "machines": "hosts",
+    "nodes": "hosts",
+    "stop": "cancel",
+    "watch": "status --watch",
+    "label": "tag",
     "llama-bench": "bench",
+    "mark": "results mark",
     "models": "model list",
     "query": "sql",
     "show": "results",
@@ -69,9 +85,10 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, imported now; None where there is no such one."""
-        if cmd_name not in COMMANDS:
+        place = COMMANDS[cmd_name][0] if cmd_name in COMMANDS else HIDDEN.get(cmd_name)
+        if place is None:
             return None
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        module, _, attribute = place.partition(":")
         __import__(f"{__name__}.{module}")
         command: click.Command = getattr(sys.modules[f"{__name__}.{module}"], attribute)
         return command
@@ -85,7 +102,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return name, command and the remaining arguments; raise UsageError with what may have been meant."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in (*COMMANDS, *HIDDEN) and not args[0].startswith("-"):
             _refuse(ctx, args[0])
         return super().resolve_command(ctx, args)
 

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import click
 
+from orchestrator.cli.choices import Choices
 from orchestrator.cli.db import db_option
+from orchestrator.cli.measuring import measure_sweep
 from orchestrator.cli.output import note, write
-from orchestrator.cli.run import measure_sweep, python_option
+from orchestrator.cli.run import python_option
 from orchestrator.interchange.llama_bench_options import pieces
 
 OWN = {"--yes": False, "--print-sweep": False, "--db": True, "--python": True, "-h": False, "--help": False}
@@ -55,4 +57,4 @@ def bench(line: tuple[str, ...], print_sweep: bool, yes: bool, python: str, db: 
     if print_sweep:
         write(translated.text.splitlines())
         return 0
-    return measure_sweep(translated.sweep, yes, python, db)
+    return measure_sweep(translated.sweep, yes, Choices(python=python), db)

@@ -61,7 +61,7 @@ def _usage(error: click.ClickException, arguments: list[str]) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         note(error.format_message())
         return USAGE
-    if isinstance(error, click.NoSuchOption) and context and context.info_name in ("run", "plan"):
+    if isinstance(error, click.NoSuchOption) and context and context.info_name in ("run", "plan", "submit"):
         from orchestrator.cli.habits import explain
 
         try:

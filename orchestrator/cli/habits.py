@@ -1,4 +1,4 @@
-"""llama-bench's options typed after `tokfleet run` or `plan`: the line for `tokfleet bench` that does it (pure)."""
+"""llama-bench's options after `tokfleet run`, `plan`, `submit`: the line of `tokfleet bench` that does it (pure)."""
 
 import shlex
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class Habit:
 
 
 def explain(arguments: Sequence[str]) -> Habit | None:
-    """Return what these arguments of `run` or `plan` mean here, None where none is llama-bench's.
+    """Return what these arguments of `run`, `plan` or `submit` mean here, None where none is llama-bench's.
 
     Raises UsageError where a value cannot be meant, or nothing is left to measure.
     """
@@ -54,5 +54,5 @@ def _left_out(theirs: Sequence[Piece]) -> list[str]:
 def _command(command: str, found: Sequence[Piece], line: Sequence[str]) -> str:
     model = [] if {"-m", "--model"} & {piece.name for piece in found} else ["-m", "FILE.gguf"]
     own = [word for piece in found if piece.name in OWN for word in piece.words]
-    show = ["--print-sweep"] if command == "plan" else []
+    show = ["--print-sweep"] if command in ("plan", "submit") else []
     return shlex.join(["tokfleet", "bench", *show, *model, *line, *own])

@@ -1,7 +1,7 @@
-"""How far a run is, on standard error: one line kept up to date at a terminal, plain lines anywhere else.
+"""How far a run is, on standard error: kept up to date at a terminal, plain lines anywhere else.
 
-The line at the terminal is drawn only when something happened, never by a clock: the machine
-that shows it may be the one that is measured.
+At the terminal there is one line, and one more for each busy host where there are several; it is drawn
+only when something happened, never by a clock: the machine that shows it may be the one that is measured.
 """
 
 import os
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 BAR_CELLS = 12
+MOST_LANES = 12
 
 
 class Progress:
@@ -40,9 +41,7 @@ class Progress:
         self._clock = clock
         self._start = clock()
         self._done = 0
-        self._doing = ""
-        self._part = 0.0
-        self._shown = ""
+        self._lanes: dict[str, HostLane] = {}
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
@@ -60,54 +59,60 @@ class Progress:
             self._live.stop()
             self._live = None
 
+    def lane(self, host: str) -> "HostLane":
+        """Return where the doings of the host of this name are shown; "" where there is only one host."""
+        return self._lanes.setdefault(host, HostLane(self, host))
+
     def stage(self, text: str, fraction: float | None = None) -> None:
         """Say what is done outside any job, such as building a model, and what share of it is finished."""
-        share = "" if fraction is None else f" {fraction:.0%}"
-        self._show(f"{text}{share}")
-        quarter = text if fraction is None else f"{text} {int(fraction * 4) * 25}%"
-        if self._live is None and quarter != self._shown:
-            self._print(f"{text}{share}")
-        self._shown = quarter
+        self.lane("").stage(text, fraction)
 
     def step(self, text: str) -> None:
         """Say what part of the current job is being done; only a line that is kept up to date has room for it."""
-        self._show(" · ".join(part for part in (self._doing, text) if part))
+        self.lane("").step(text)
 
     def job_started(self, index: int, label: str) -> None:
         """Say that job number `index`, counted from 1, is being measured."""
-        self._part = 0.0
         self._done = max(self._done, index - 1)
-        self._doing = label
-        self._show(label)
+        self.lane("").job_started(label)
 
     def sample(self, repetition: int, of: int, rate: float | None) -> None:
         """Say that repetition number `repetition` is finished, and the rate so far in tokens per second."""
-        self._part = repetition / of if of else 0.0
-        speed = "" if rate is None else f" · {rate_text(rate)} t/s"
-        self._show(f"{self._doing} · repetition {repetition} of {of}{speed}")
+        self.lane("").sample(repetition, of, rate)
 
     def job_ended(
         self, label: str, rate: float | None, spread: float | None = None, failure: str | None = None
     ) -> None:
         """Say how a job ended: its rate and spread in tokens per second, or why it failed."""
-        self._done, self._part = min(self._done + 1, self._total), 0.0
-        how = f"failed: {failure or 'no result'}" if rate is None else f"{rate_text(rate, spread, True)} t/s"
-        self._print(f"[{self._done}/{self._total}] {label}: {how}")
-        self._show("")
+        self.lane("").job_ended(label, rate, spread, failure)
 
     def note(self, text: str) -> None:
         """Print a remark that stays."""
         for line in text.splitlines():
             self._print(line)
 
+    def more(self, n_jobs: int, expected_seconds: float | None = None) -> None:
+        """Count `n_jobs` more, which take so long on a host that has nothing else to do."""
+        self._total += n_jobs
+        if self._expected is not None and expected_seconds is not None:
+            self._expected = max(self._expected, expected_seconds)
+
     @property
     def seconds_left(self) -> float | None:
         """What is left: the plan's estimate, which gives way to the pace so far as jobs get finished."""
-        finished = min((self._done + self._part) / self._total, 1.0) if self._total else 1.0
+        finished = min(self._finished / self._total, 1.0) if self._total else 1.0
         elapsed = self._clock() - self._start
         if self._expected is not None:
             return (1 - finished) * ((1 - finished) * self._expected + elapsed)
         return elapsed * (1 - finished) / finished if finished else None
+
+    @property
+    def _finished(self) -> float:
+        return self._done + sum(lane.part for lane in self._lanes.values())
+
+    def _ended(self, host: str, label: str, how: str) -> None:
+        self._done = min(self._done + 1, self._total)
+        self._print(f"[{self._done}/{self._total}] {_of(host)}{label}: {how}")
 
     def _print(self, text: str) -> None:
         line = encodable(escape(text), self._stream.encoding)
@@ -117,19 +122,83 @@ class Progress:
             self._stream.write(line + "\n")
             self._stream.flush()
 
-    def _show(self, doing: str) -> None:
+    def _draw(self) -> None:
         if self._live is not None:
-            self._live.update(_one_line(self._status(doing), self._stream.encoding), refresh=True)
+            self._live.update(_lines(self._status(), self._stream.encoding), refresh=True)
 
-    def _status(self, doing: str) -> str:
+    def _status(self) -> list[str]:
+        busy = [lane for lane in self._lanes.values() if lane.doing]
         if not self._total:
-            return escape(doing)
-        filled = int(BAR_CELLS * (self._done + self._part) / self._total)
+            return [escape(_of(lane.host) + lane.doing) for lane in busy] or [""]
+        filled = int(BAR_CELLS * self._finished / self._total)
         left = self.seconds_left
         parts = [f"[{'#' * filled}{'.' * (BAR_CELLS - filled)}] {self._done}/{self._total} jobs"]
         if left is not None and self._done < self._total:
             parts.append(f"about {duration(left)} left")
-        return " · ".join([*parts, *([escape(doing)] if doing else [])])
+        if len(busy) == 1 and not busy[0].host:
+            return [" · ".join([*parts, escape(busy[0].doing)])]
+        lines = [escape(f"  {_of(lane.host)}{lane.doing}") for lane in busy[:MOST_LANES]]
+        more = [f"  … and {len(busy) - MOST_LANES} more hosts"] if len(busy) > MOST_LANES else []
+        return [" · ".join(parts), *lines, *more]
+
+
+class HostLane:
+    """What one host does, as `Progress` shows it; `doing` is in words, `part` what share of its job is finished."""
+
+    def __init__(self, progress: Progress, host: str) -> None:
+        self.host = host
+        self.doing = ""
+        self.part = 0.0
+        self._progress = progress
+        self._job = ""
+        self._shown = ""
+
+    def stage(self, text: str, fraction: float | None = None) -> None:
+        """Say what is done outside any job, such as building a model, and what share of it is finished."""
+        share = "" if fraction is None else f" {fraction:.0%}"
+        self._do(f"{text}{share}")
+        quarter = text if fraction is None else f"{text} {int(fraction * 4) * 25}%"
+        if self._progress._live is None and quarter != self._shown:
+            self._progress._print(f"{_of(self.host)}{text}{share}")
+        self._shown = quarter
+
+    def step(self, text: str) -> None:
+        """Say what part of the current job is being done; only a line that is kept up to date has room for it."""
+        self._do(" · ".join(part for part in (self._job, text) if part))
+
+    def job_started(self, label: str) -> None:
+        """Say that a job is being measured."""
+        self.part = 0.0
+        self._job = label
+        self._do(label)
+
+    def sample(self, repetition: int, of: int, rate: float | None) -> None:
+        """Say that repetition number `repetition` is finished, and the rate so far in tokens per second."""
+        self.part = repetition / of if of else 0.0
+        speed = "" if rate is None else f" · {rate_text(rate)} t/s"
+        self._do(f"{self._job} · repetition {repetition} of {of}{speed}")
+
+    def job_ended(
+        self, label: str, rate: float | None, spread: float | None = None, failure: str | None = None
+    ) -> None:
+        """Say how a job ended: its rate and spread in tokens per second, or why it failed."""
+        self.part = 0.0
+        how = f"failed: {failure or 'no result'}" if rate is None else f"{rate_text(rate, spread, True)} t/s"
+        self._progress._ended(self.host, label, how)
+        self.idle()
+
+    def idle(self) -> None:
+        """Say that the host does nothing for us now."""
+        self.part = 0.0
+        self._do("")
+
+    def _do(self, doing: str) -> None:
+        self.doing = doing
+        self._progress._draw()
+
+
+def _of(host: str) -> str:
+    return f"{host}: " if host else ""
 
 
 class _Tolerant:
@@ -173,7 +242,10 @@ def _live(stream: Any) -> "Live":
     return Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
 
 
-def _one_line(text: str, encoding: str) -> Any:
+def _lines(lines: list[str], encoding: str) -> Any:
+    from rich.console import Group
     from rich.text import Text
 
-    return Text(encodable(text, encoding), no_wrap=True, overflow="ellipsis" if encoding.startswith("utf") else "crop")
+    overflow: Any = "ellipsis" if encoding.startswith("utf") else "crop"
+    texts = [Text(encodable(line, encoding), no_wrap=True, overflow=overflow) for line in lines]
+    return texts[0] if len(texts) == 1 else Group(*texts)
