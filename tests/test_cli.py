@@ -92,7 +92,6 @@ def test_what_people_mean_leads_to_commands_that_exist() -> None:
         (["results", "--limit", "99999999999999999999999999"], "the range"),
         (["results", "--format", "yaml"], "'table', 'csv', 'json', 'jsonl', 'markdown'"),
         (["model", "synht"], "Did you mean 'synth'?"),
-        (["sql"], "Missing argument"),
     ],
 )
 def test_wrong_usage_is_answered_in_two_lines_with_status_2(arguments: list[str], said: str, capsys: Any) -> None:

@@ -25,7 +25,7 @@ from tests.factories import make_fingerprint, make_job, make_record, make_run
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "llama_bench_lines.json").read_text())
 BASE = Path("/models")
 SWITCHES = ("cpu_strict", "no_kv_offload", "no_op_offload", "no_host", "embeddings", "repack")
-NOT_PRINTED = ("prio", "numa", "env", "n_threads_batch")
+NOT_PRINTED = ("prio", "numa", "env", "n_threads_batch", "host_settings")
 """Settings that llama-bench does not print with a test."""
 
 NAMES = (
@@ -293,7 +293,7 @@ def test_the_line_of_a_row_asks_for_the_same_job(settings: Settings, test: Test)
 
 
 def test_every_setting_stands_in_the_test_above() -> None:
-    kept_apart = {"n_threads_batch"}
+    kept_apart = {"n_threads_batch", "host_settings"}
     assert {*next(iter(unusual_settings())).beyond_defaults()} == {*Settings.__dataclass_fields__} - kept_apart
     assert {option.key.partition(".")[2] for option in OPTIONS} >= {*Settings.__dataclass_fields__} - {
         *kept_apart,
@@ -351,6 +351,19 @@ def test_results_prints_the_line_of_a_job_or_an_attempt(tmp_path: Path, capsys: 
     for nothing in ("none", "%", ""):
         assert main(["results", "--command", nothing, "--db", str(path)]) == 1
         assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_what_was_set_on_the_host_is_said_beside_the_line(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "store.sqlite"
+    job = make_job(settings=Settings(host_settings="gpu_power_w=250"))
+    with Store.open(f"sqlite:///{path}", create=True) as store:
+        store.save_fingerprint(make_fingerprint())
+        store.save_run(make_run(), [job])
+        store.save_records([make_record(job)])
+    assert main(["results", "--command", job.job_uid, "--db", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("llama-bench -m ")
+    assert "gpu_power_w set to 250" in err
 
 
 def test_bench_prints_the_sweep_and_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -46,7 +46,7 @@ def test_the_smallest_sweep_has_the_documented_defaults() -> None:
 
 
 def test_every_setting_of_a_job_can_be_given_and_has_its_default_otherwise() -> None:
-    names = (set(LEVELS["params"]) - {"mmap"}) | {"env"}
+    names = (set(LEVELS["params"]) - {"mmap"}) | {"env", "host_settings"}
     assert {setting.name for setting in fields(Settings)} == names
     sweep = parse(MODEL)
     assert {name: sweep.values(name) for name in names} == {

@@ -41,7 +41,7 @@ def test_what_a_host_is_set_to_is_part_of_the_config_key_and_moves_no_old_one() 
         ("host_settings: {gpu_power_w: '1 2'}", "'1 2' is no value"),
         ("host_settings: {gpu_power_w: '$(reboot)'}", "is no value of a host's setting"),
         ("host_settings: {gpu_power_w: }", "there is no value; write a number or a word."),
-        ("host_settings: {gpu_power_w: [1, 1]}", "'1' stands in the list twice"),
+        ("host_settings: {gpu_power_w: [1, 1]}", "gpu_power_w: 1 stands in the list twice"),
         ("host_setting: {gpu_power_w: 1}", "the nearest is `host_settings`"),
     ],
 )

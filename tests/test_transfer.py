@@ -1,5 +1,7 @@
 """A model goes from one host to another through a real Ray, piece by piece, and Ray's store holds one piece at most."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,14 @@ pytestmark = pytest.mark.ray
 
 def test_a_model_comes_over_whole_and_a_lie_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKFLEET_HOME", str(tmp_path / "home"))
-    path = tmp_path / "boxa" / "tiny.gguf"
-    path.parent.mkdir()
+    # Ray reads its environment once, when it is imported, and another test may have done that here.
+    script = "import sys, pathlib; from tests import test_transfer as t; t.send_and_change(pathlib.Path(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "boxa")], cwd=Path(__file__).parents[1], check=True)
+
+
+def send_and_change(directory: Path) -> None:
+    path = directory / "tiny.gguf"
+    directory.mkdir()
     with path.open("wb") as file:
         for number in range(3):
             file.write(bytes([number]) * (CHUNK_BYTES - number))

@@ -87,6 +87,8 @@ def _llama_bench_line(store: "Store", uid: str) -> str:
         where = f"{row['source_file']}:{row['source_line']}"
         raise UsageError(f"The row {uid} was imported from {where}, which does not tell the command that made it.")
     job = next(job for job in store.jobs(row["run_uid"]) if job.job_uid == row["job_uid"])
+    for name, value in job.settings.of_host.items():
+        note(f"It was measured with {name} set to {value} on the host, which llama-bench does not do.")
     return command_line(job, row)
 
 
