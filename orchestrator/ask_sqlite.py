@@ -26,7 +26,7 @@ _RELATIONS = """SELECT m.name, c.name FROM sqlite_master AS m, pragma_table_info
 WHERE m.type IN ('table', 'view')"""
 
 _READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE, sqlite3.SQLITE_FUNCTION}
-_DENIED_FUNCTIONS = {"load_extension"}
+_DENIED_FUNCTIONS = {"load_extension", "fts3_tokenizer"}  # the second tells, and takes, an address in memory
 _STORE_TROUBLE = ("SQLITE_BUSY", "SQLITE_CORRUPT", "SQLITE_IOERR", "SQLITE_NOTADB")
 _ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
 """A connection that only reads writes nothing but what it sorts."""
