@@ -3,10 +3,9 @@
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
-from schema.job import Group, Job, ModelRef
+from schema.job import Group, Job
 from schema.record import Record
 
 Event = dict[str, Any]
@@ -104,11 +103,11 @@ class Telling:
         """Say which job runs, where it is another than before: some take turns."""
         if uid != self._shown:
             self._shown = uid
-            self.lane.job_started(label(self._jobs[uid]))
+            self.lane.job_started(self._jobs[uid].label)
 
     def _show_stage(self, event: Mapping[str, Any]) -> None:
         if event["stage"] == "model":
-            self.lane.stage(f"{MODEL_WORDS[event['text']]} {model_name(self.group.model)}", event["fraction"])
+            self.lane.stage(f"{MODEL_WORDS[event['text']]} {self.group.model.name}", event["fraction"])
         elif event["stage"] == "wait":
             self.lane.stage(str(event["text"]))
         else:
@@ -127,17 +126,7 @@ class Telling:
 def show_end(lane: Lane, job: Job, record: Record) -> None:
     """Show how an attempt at `job` ended."""
     if record.failure is not None:
-        lane.job_ended(label(job), None, None, record.failure.message)
+        lane.job_ended(job.label, None, None, record.failure.message)
         return
     rates = [1e9 * sample.n_tokens / sample.elapsed_ns for sample in record.samples]
-    lane.job_ended(label(job), statistics.fmean(rates), statistics.stdev(rates) if len(rates) > 1 else None)
-
-
-def label(job: Job) -> str:
-    """Return a job as people read it: model, test, build, and what differs from the default settings."""
-    return " ".join(part for part in (model_name(job.model), job.test.name, *job.deviations()) if part)
-
-
-def model_name(model: ModelRef) -> str:
-    """Return a model as people read it: the file's name, or shape and quantisation of a synthetic one."""
-    return model.spec if model.source == "synthetic" else Path(model.spec).name
+    lane.job_ended(job.label, statistics.fmean(rates), statistics.stdev(rates) if len(rates) > 1 else None)

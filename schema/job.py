@@ -81,6 +81,11 @@ class ModelRef:
     spec: str
     identity: str
 
+    @property
+    def name(self) -> str:
+        """The model as people read it: the file's name, or shape and quantisation of a synthetic one."""
+        return self.spec if self.source == "synthetic" else self.spec.rpartition("/")[2]
+
 
 @dataclass(frozen=True, kw_only=True)  # no slots: its keys are computed once and kept
 class Job:
@@ -112,6 +117,11 @@ class Job:
     def job_uid(self) -> str:
         """UNIQUE(run, host, config_key, replica) as one name."""
         return digest(["job", self.run_uid, self.host_uid, self.config_key, self.replica])[:32]
+
+    @property
+    def label(self) -> str:
+        """The job as people read it: model, test, build, and what differs from the default settings."""
+        return " ".join(part for part in (self.model.name, self.test.name, *self.deviations()) if part)
 
     def deviations(self) -> list[str]:
         """Return in words its round, its build and its settings, as far as they are not the default ones."""

@@ -8,7 +8,7 @@ import pytest
 
 from schema.job import Assignment, Group, ModelRef, Test
 from tests.factories import make_job
-from worker.busy import Busy, busy, job_label
+from worker.busy import Busy, busy
 from worker.journal import Journal
 from worker.lock import HostLock, peek
 
@@ -98,4 +98,4 @@ def test_another_program_that_holds_the_machine_is_named(tmp_path: Path, lock: P
 
 def test_a_job_is_called_by_its_model_its_test_and_what_is_not_usual() -> None:
     model = ModelRef(source="path", spec="/srv/models/a b.gguf", identity="sha256:0")
-    assert job_label(make_job(model=model, build="fork")) == "a b.gguf pp512 build=fork"
+    assert make_job(model=model, build="fork").label == "a b.gguf pp512 build=fork"

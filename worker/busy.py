@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from schema.canonical import decode
-from schema.job import Group, Job
+from schema.job import Group
 from worker.fingerprint.take import take
 from worker.home import home_or_nowhere
 from worker.journal import journal_directory
@@ -50,11 +50,6 @@ def look() -> dict[str, Any]:
     return {"fingerprint": asdict(take(home, None)), "busy": asdict(held) if held else None}
 
 
-def job_label(job: Job) -> str:
-    """Return a job as people read it: model, test, build, and what differs from the default settings."""
-    return " ".join(part for part in (Path(job.model.spec).name, job.test.name, *job.deviations()) if part)
-
-
 def _at_a_job(holder: Holder, events: list[dict[str, Any]]) -> Busy | None:
     """Return what the group is at by its journal; None where that does not tell."""
     try:
@@ -66,7 +61,7 @@ def _at_a_job(holder: Holder, events: list[dict[str, Any]]) -> Busy | None:
     except (StopIteration, KeyError, IndexError, TypeError, ValueError):
         return None
     return Busy(
-        holder=holder.describe()[:MAX_TEXT], since=since, job=job_label(job)[:MAX_TEXT], run_uid=job.run_uid[:MAX_TEXT]
+        holder=holder.describe()[:MAX_TEXT], since=since, job=job.label[:MAX_TEXT], run_uid=job.run_uid[:MAX_TEXT]
     )
 
 
