@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.doctor import Clock, Finding, Lab, Node, judge, mismatches, problems
+from orchestrator.doctor import Clock, Lab, Node, judge, mismatches
+from orchestrator.finding import Finding, problems
 from worker.checkup import Checkup, Listener, ModelFound
 
 GIB = 1 << 30

@@ -10,7 +10,7 @@ from orchestrator.cli.output import format_option, note, write, write_rows
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Start
-    from orchestrator.doctor import Finding
+    from orchestrator.finding import Finding
 
 COLUMNS = ("host", "check", "state", "found", "to do")
 FAILED = 1
@@ -203,7 +203,8 @@ def doctor(address: str | None, models: tuple[str, ...], expect: Path | None, ev
     On a host that cannot join, it says why. Exit status 1 where something must be mended.
     """
     from orchestrator.bootstrap import head_address
-    from orchestrator.doctor import judge, problems
+    from orchestrator.doctor import judge
+    from orchestrator.finding import problems
     from orchestrator.gathering import gather
 
     found = judge(gather(head_address(address) if address else None, models, _expected(expect)))
