@@ -284,6 +284,9 @@ def _kept(root: Path) -> Iterator[str]:
     if config.is_relative_to("/tmp"):
         target = root / "tmp" / config.relative_to("/tmp")
         yield f"mkdir -p {target.parent}; touch {target}; mount --bind {config} {target}"
+    if Path.home().is_relative_to("/tmp"):
+        target = root / "tmp" / Path.home().relative_to("/tmp")
+        yield f"mkdir -p {target}; mount --rbind {root / 'home'} {target}"
 
 
 def _child_of(pid: int) -> int:
