@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.lab import Lab, lab, missing
+from tests.cluster.lab import HOME, Lab, lab, missing
 
 NAMES = ("head", "cpu", "gpu", "desk")
 """The head, a host without a GPU, one that declares a GPU, and the machine of a person, which is no host."""
@@ -42,4 +42,4 @@ def model_on_cpu(hosts: Lab, gemma: Path) -> str:
     place = hosts["cpu"].home / "models" / gemma.name
     place.parent.mkdir()
     shutil.copy(gemma, place)
-    return str(Path.home() / "models" / gemma.name)
+    return str(HOME / "models" / gemma.name)

@@ -7,6 +7,7 @@ the kernel takes the namespaces, the network cards and the mounts with them.
 
 import contextlib
 import os
+import pwd
 import shlex
 import shutil
 import signal
@@ -29,6 +30,9 @@ PROGRAMS = {
     "unshare": "util-linux",
 }
 SHM_BYTES = 300 << 20
+
+HOME = Path(pwd.getpwuid(os.geteuid()).pw_dir)
+"""The user's home by the account, which is where ssh looks, whatever the variable says."""
 
 INIT = """
 set -eu
@@ -96,7 +100,7 @@ class Host:
     def command(self, *arguments: str, timeout: float = 120.0, **variables: str) -> list[str]:
         """Return the line that runs `arguments` there, as its user would from a fresh login."""
         own = {
-            "HOME": str(Path.home()),
+            "HOME": str(HOME),
             "USER": "root",
             "LANG": "C.UTF-8",
             "PATH": f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -203,7 +207,7 @@ class Lab:
         number = len(self.hosts) + 1
         root = _room(self.folder, name)
         keep = "\n".join(_kept(root))
-        script = INIT.format(name=name, root=root, home=Path.home(), keep=keep, shm=SHM_BYTES)
+        script = INIT.format(name=name, root=root, home=HOME, keep=keep, shm=SHM_BYTES)
         outer = subprocess.Popen(
             [
                 "unshare",
@@ -227,7 +231,7 @@ class Lab:
         _ip(host.pid, "addr", "add", f"{host.ip}/24", "dev", "eth0")
         _ip(host.pid, "link", "set", "eth0", "up")
         _ip(host.pid, "link", "set", "lo", "up")
-        host.output(SSHD, "-f", str(self.folder / "sshd_config"), "-E", str(Path.home() / "sshd.log"))
+        host.output(SSHD, "-f", str(self.folder / "sshd_config"), "-E", str(HOME / "sshd.log"))
         return host
 
 
@@ -273,7 +277,7 @@ def _room(folder: Path, name: str) -> Path:
 
 def _kept(root: Path) -> Iterator[str]:
     """Yield the lines of shell that keep what the host shares with this machine visible under its own /tmp and home."""
-    covered = {Path("/tmp"): root / "tmp", Path.home(): root / "home"}
+    covered = {Path("/tmp"): root / "tmp", HOME: root / "home"}
     shared = {REPOSITORY, Path(sys.prefix), Path(sys.base_prefix), root.parent / "keys"}
     for path in sorted({place.resolve() for place in shared}):
         for over, own in covered.items():
@@ -284,9 +288,6 @@ def _kept(root: Path) -> Iterator[str]:
     if config.is_relative_to("/tmp"):
         target = root / "tmp" / config.relative_to("/tmp")
         yield f"mkdir -p {target.parent}; touch {target}; mount --bind {config} {target}"
-    if Path.home().is_relative_to("/tmp"):
-        target = root / "tmp" / Path.home().relative_to("/tmp")
-        yield f"mkdir -p {target}; mount --rbind {root / 'home'} {target}"
 
 
 def _child_of(pid: int) -> int:

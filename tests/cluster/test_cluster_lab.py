@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.lab import REPOSITORY, Host, Lab
+from tests.cluster.lab import HOME, REPOSITORY, Host, Lab
 
 pytestmark = pytest.mark.cluster
 
@@ -67,7 +67,7 @@ def rows(head: Host, query: str) -> list[dict[str, Any]]:
 def written(host: Host, name: str, text: str) -> str:
     """Write a file into the host's home and return its path there."""
     (host.home / name).write_text(text)
-    return str(Path.home() / name)
+    return str(HOME / name)
 
 
 def bring_token(hosts: Lab, *names: str) -> None:
@@ -161,7 +161,7 @@ def test_ray_up_makes_the_lab_and_ray_down_leaves_nothing(hosts: Lab, model_on_c
 def path_on(host: Host, path: str, source: Host) -> str:
     name = Path(path).name
     (host.home / name).write_bytes((source.home / name).read_bytes())
-    return str(Path.home() / name)
+    return str(HOME / name)
 
 
 def n_alive(head: Host) -> int:
