@@ -13,7 +13,7 @@ from worker.llama_bench import FLAGS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "parameters.md"
-TESTS = ("test_engine.py", "test_measure.py", "test_builds.py", "test_sweep.py", "test_host_settings.py")
+TESTS = ("test_engine.py", "test_measure.py", "test_builds.py", "test_host_settings.py", "test_sweep.py")
 SEEN = {
     "n_batch": "`llama_n_batch`",
     "n_ubatch": "`llama_n_ubatch`",
